@@ -101,3 +101,17 @@ func TestLayersAreNoIterations(t *testing.T) {
 	d := analyzed(t, partial(t, nil, forward))
 	assert.That(t, len(d.Iterations) == 0 && d.Period == 0, "%d iterations of %d requests", len(d.Iterations), d.Period)
 }
+
+// Blocks that the segments alone have keep their frames: those of a forward are saved for backward in a job that trains, and those of the job's
+// own code are not named.
+func TestOlderBlocksWithFrames(t *testing.T) {
+	var blocks []any
+	for at, stack := range [][]string{{script}, {script, call, attention}, {script, wrapper}} {
+		blocks = append(blocks, pairs{"address", testAddr + at*64*testMiB, "size", (at + 2) * testMiB, "state", "active_allocated", "frames", framesOf(stack)})
+	}
+	path := written(t, pairs{"segments", []any{testSegment(0, testAddr, 256*testMiB, blocks)}, "device_traces", []any{[]any{act("snapshot", 0, 0)}}})
+	held := analyzed(t, path).Held.Categories
+	for category, want := range map[string]int64{"other": 2, "activations": 3, "optimizer": 4} {
+		assert.Equal(t, held.Of(category).Requested, want*testMiB, "%s", category)
+	}
+}
