@@ -16,6 +16,9 @@ func TestCategories(t *testing.T) {
 	weight := alloc(t, a, 1*unit, "")
 	label(r, weight, "category=weights\tname=net.weight")
 	label(r, alloc(t, a, 13*unit, ""), "category=weights\tname=net.bias")
+	for range 5 { // and none of cuBLAS's, though as large
+		label(r, alloc(t, a, 32<<20, ""), "category=weights\tname=net.projection")
+	}
 	average := alloc(t, a, 2*unit, "") // of the weights: made before the first pass, kept to the end
 	var last, cache uint64
 	for i := range 4 {
@@ -34,6 +37,9 @@ func TestCategories(t *testing.T) {
 			a.Free(last, false)
 		}
 		saved := alloc(t, a, 5*unit, "module=net.0")
+		for range 2 {
+			a.Free(alloc(t, a, 32<<20, "module=net.0"), false)
+		}
 		inside := alloc(t, a, 6*unit, "module=net.0")
 		a.Free(inside, false)
 		logits := alloc(t, a, 7*unit, "module=net.1")
@@ -68,7 +74,7 @@ func TestCategories(t *testing.T) {
 	a.Free(average, false)
 	d := run(t, r, Options{}).Devices[0]
 	want := map[string]int64{
-		"weights": 1 + 13, "optimizer": 12 + 1, "copies": 2 + 4 + 5*13, "inputs": 3, "activations": 5, "loss": 7 + 9,
+		"weights": 1 + 13 + 5*8, "optimizer": 12 + 1, "copies": 2 + 4 + 5*13, "inputs": 3, "activations": 5, "loss": 7 + 9,
 		"gradients": 10, "temporaries": 11, "workspace": 8 + 101,
 	}
 	got := map[string]int64{}

@@ -89,13 +89,16 @@ func (d *device) closePoint(moment int64) {
 
 // detectIterations fills in the iterations of a device without marks, from the period of
 // its requests, and says of everything seen in which one it was. ended says that the job came to
-// its own end.
-func (d *device) detectIterations(ended bool) {
+// its own end. What repeats more than twice in each of its forwards are layers.
+func (d *device) detectIterations(ended bool, forwards int) {
 	if d.period == nil {
 		return
 	}
-	d.log, d.result.Period = d.period.Finish(d.result.Final.Seq, d.result.Final.Time, d.result.Final.T, d.result.Final.C, d.PausedT, ended)
-	d.result.Iterations, d.period = d.log.List, nil
+	found, period := d.period.Finish(d.result.Final.Seq, d.result.Final.Time, d.result.Final.T, d.result.Final.C, d.PausedT, ended)
+	if d.period = nil; forwards > 0 && found.Count > 2*forwards {
+		return
+	}
+	d.log, d.result.Period, d.result.Iterations = found, period, found.List
 	at := d.log.IndexAt
 	d.result.Peak.Iteration = at(d.Peak.Seq)
 	d.result.Final.Iteration = at(d.result.Final.Seq)

@@ -348,7 +348,7 @@ func (a *analyzer) finishDevice(d *device) error {
 	if d.pauses != nil {
 		d.result.Pauses = d.pauses.Finish(a.lastTime)
 	}
-	d.detectIterations(!a.recovered() && d.result.OOMCount == 0)
+	d.detectIterations(!a.recovered() && d.result.OOMCount == 0, a.attribution.Forwards())
 	r := &d.result
 	slices.SortFunc(r.Growths, func(x, y Growth) int { return cmp.Compare(x.Seq, y.Seq) })
 	d.result.Paper = d.log.Paper(d.MaxR)

@@ -42,7 +42,7 @@ var categoryRules = [...]string{"",
 	"allocated and freed within one pass",
 	"the output of forward, and what is made of it before backward: logits, log-probabilities",
 	"labelled, or allocated in the data phase and alive beyond it, or made between iterations and gone after them",
-	"of cuBLAS, as large as its workspaces are and never freed; of cuDNN, freed before anything else is allocated or freed",
+	"of cuBLAS, as large as its workspaces are, few of a size and never freed; of cuDNN, freed before anything else is allocated or freed",
 	"labelled, or made by a module and an argument of later calls in a job without backward",
 	"in pools of CUDA graphs",
 	"labelled",
@@ -78,14 +78,16 @@ func (t *Tracker) Category(b *ledger.Block) Category {
 		fate = t.keptAs(b.Born, b.Requested)
 	}
 	switch {
+	case Fate(b.Fate) == alive && (fate != alive || t.over) && IsWorkspace(b.Requested, t.workspaces[[2]int64{int64(b.Arena), b.Requested}]):
+		return Workspace
+	case b.Seq < t.opt.Opening && fate != inBackward: // when in its life that was is not known
+		return Other
 	case fate == atOnce:
 		return Workspace
 	case fate == within:
 		return Temporaries
 	case fate == output:
 		return Loss
-	case Fate(b.Fate) == alive && (fate != alive || t.over) && slices.Contains(cublasSizes, b.Requested):
-		return Workspace
 	}
 	switch t.Phases.Name(b.Phase) {
 	case "forward":
@@ -107,12 +109,28 @@ func (t *Tracker) Category(b *ledger.Block) Category {
 // before; and cuBLASLt. A CUBLAS_WORKSPACE_CONFIG of another size is not known.
 var cublasSizes = []int64{32 << 20, 4096<<10*2 + 16<<10*8, 1 << 20}
 
+// mostHandles is how many threads use cuBLAS on a stream at most. More blocks of one size are something else: a projection of Llama 7B
+// has 32 MiB, too.
+const mostHandles = 4
+
+// IsWorkspace says whether blocks that nobody labelled may be cuBLAS's: by their bytes, and by how many of a stream are alive.
+func IsWorkspace(bytes int64, alive int) bool {
+	return alive <= mostHandles && slices.Contains(cublasSizes, bytes)
+}
+
+// likeWorkspace counts blocks as large as a workspace that nobody labelled.
+func (t *Tracker) likeWorkspace(arena int32, bytes int64, more int) {
+	if slices.Contains(cublasSizes, bytes) {
+		t.workspaces[[2]int64{int64(arena), bytes}] += more
+	}
+}
+
 // outside is the category of a block that was allocated outside of the phases of training.
 func (t *Tracker) outside(b *ledger.Block, fate Fate) Category {
 	switch {
 	case fate == keptState:
 		return Optimizer
-	case fate == keptAll, fate == kept && b.Born&bornInPass == 0 && t.parameterSizes == nil && b.Seq >= t.opt.Opening:
+	case fate == keptAll, fate == kept && b.Born&bornInPass == 0 && t.parameterSizes == nil:
 		return Weights
 	case (fate == kept || fate == crossed) && !t.backward && b.Born&bornAfterForward != 0 && slices.Contains(t.Phases.names, "optimizer"):
 		return Gradients

@@ -12,7 +12,7 @@ type CategoryUse struct {
 	Requested int64 // bytes
 	// Module is the innermost module with at least half of the bytes, repeated layers counted as one ("h.*.attn"), or else the
 	// outermost one with most of them; "" where no block has one. Line is the line of the job's own code with most of the
-	// bytes, "" without stacks.
+	// bytes, "" where more have none: backward runs on threads without Python.
 	Module, Line           string
 	ModuleBytes, LineBytes int64
 	Phase                  string // in which most of the bytes were allocated
@@ -41,9 +41,7 @@ func (t *Tracker) categoryUses(groups *Grouping[useKey]) []CategoryUse {
 		if o := t.OriginOf(k.context, k.label); o.Module {
 			c.modules.Merge(o.Kind(), sums)
 		}
-		if line := UserLine(t.Frames(t.StackOf(k.context))); line != "" {
-			c.lines.Merge(line, sums)
-		}
+		c.lines.Merge(UserLine(t.Frames(t.StackOf(k.context))), sums)
 	}
 	var uses []CategoryUse
 	for category := range of {
@@ -54,8 +52,8 @@ func (t *Tracker) categoryUses(groups *Grouping[useKey]) []CategoryUse {
 		use := CategoryUse{Category: Category(category), Requested: c.bytes}
 		use.Phase = c.phases.Breakdown(1, Named).Groups[0].Name
 		use.Module, use.ModuleBytes = innermost(c.modules, c.bytes)
-		if lines := c.lines.Breakdown(1, Named).Groups; len(lines) > 0 {
-			use.Line, use.LineBytes = lines[0].Name, lines[0].Requested
+		if most := c.lines.Breakdown(1, Named).Groups[0]; most.Name != "" {
+			use.Line, use.LineBytes = most.Name, most.Requested
 		}
 		uses = append(uses, use)
 	}

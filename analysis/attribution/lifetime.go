@@ -77,6 +77,9 @@ func (t *Tracker) Mark(seq int64) {
 	t.iteration(seq)
 }
 
+// Forwards is how many forwards have begun in a job without marks of iterations.
+func (p *passes) Forwards() int { return p.count }
+
 // trains says whether the job had a backward.
 func (p *passes) trains() bool { return p.backward }
 
@@ -118,6 +121,7 @@ func (t *Tracker) Allocated(s *ledger.Segment, e *trace.Event, arena int32) {
 		s.Visit = outsideVisit(t.changes)
 		t.like(s, 1)
 	}
+	t.likeWorkspace(arena, e.Requested, 1)
 	if o := &t.parsed(e.Context).origin; o.Module {
 		s.Born |= bornInModule
 		if t.forward.open {
@@ -168,6 +172,9 @@ func (t *Tracker) FateOf(s *ledger.Segment, now int64, alone bool) Fate {
 		}
 	}
 	t.like(s, -1)
+	if s.Label == 0 {
+		t.likeWorkspace(s.Block().Arena, s.Requested, -1)
+	}
 	phase := t.Phases.Name(s.Phase)
 	open := t.Phases.Open(s.Visit)
 	switch {

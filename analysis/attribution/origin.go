@@ -126,10 +126,11 @@ func parseContext(text string) parsed {
 	return r
 }
 
-// ModuleOf is the dotted path of the module in the context of an alloc; "" for none.
-func ModuleOf(context string) string {
-	if o := parseContext(context).origin; o.Module {
-		return o.Name
+// ModuleOf is the dotted path of the module in the context of an alloc, "" for none, and the number of its stack.
+func ModuleOf(context string) (module string, stack int64) {
+	r := parseContext(context)
+	if r.origin.Module {
+		module = r.origin.Name
 	}
-	return ""
+	return module, r.stack
 }

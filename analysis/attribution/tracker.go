@@ -38,6 +38,7 @@ type Tracker struct {
 	arenas   []arenaUse // by index
 	passes
 	parameterSizes map[int64]*parameters // by the requested bytes of blocks that were labelled as weights
+	workspaces     map[[2]int64]int      // live blocks without a label that are as large as one of cuBLAS, by arena and bytes
 	known          bool                  // an event about origins came
 	capturing      bool                  // a CUDA graph is being captured
 	captured       bool                  // one was
@@ -51,7 +52,7 @@ type arenaUse struct {
 }
 
 // New is a Tracker of a process without events.
-func New(opt Options) *Tracker { return &Tracker{opt: opt} }
+func New(opt Options) *Tracker { return &Tracker{opt: opt, workspaces: map[[2]int64]int{}} }
 
 // Arena adds the next arena, with its options.
 func (t *Tracker) Arena(options map[string]string) {
@@ -96,6 +97,9 @@ func (t *Tracker) step(name string, begins bool, seq int64) {
 // Label takes a label event of a block, nil for none. The caller keeps its context with the block.
 func (t *Tracker) Label(context int32, of *ledger.Segment) {
 	t.known = true
+	if of != nil && of.Label == 0 {
+		t.likeWorkspace(of.Block().Arena, of.Requested, -1)
+	}
 	if of != nil && t.LabelCategory(context) == Weights {
 		if t.parameterSizes == nil {
 			t.parameterSizes = map[int64]*parameters{}

@@ -16,7 +16,7 @@ type change struct {
 // swift are the changes that cost no time, or next to none.
 var swift = []change{
 	{"use-cache", "use_cache=False while training", withoutCache},
-	{"attention", "SDPA in place of eager attention, which saves its scores", withoutScores},
+	{"attention", "SDPA in place of eager attention: no whole scores", withoutScores},
 	{"chunked-loss", "the loss in chunks, or fused cross entropy: no whole logits", chunkedLoss},
 	{"zero-grad", "zero_grad(set_to_none=True) right after the optimizer's step", zeroGrad},
 	{"no-grad", "torch.no_grad() in evaluation, which saves for no backward", withoutGrad},
@@ -39,52 +39,59 @@ func withoutCache(h *History) *edit {
 
 // isAttention says whether the path of a module has attention in its last two names.
 func isAttention(module string) bool {
-	names := strings.Split(strings.ToLower(module), ".")
-	for _, name := range names[max(0, len(names)-2):] {
-		if strings.Contains(name, "attn") || strings.Contains(name, "attention") {
-			return true
-		}
-	}
-	return false
+	names := strings.Split(module, ".")
+	return hasAttention(strings.Join(names[max(0, len(names)-2):], "."))
 }
 
-// withoutScores leaves out what has the size of attention scores: an attention module saved two blocks of it in one forward (the
-// scores and their softmax), each at least twice as large as the module's output, and no other module has a block of it.
+func hasAttention(name string) bool {
+	name = strings.ToLower(name)
+	return strings.Contains(name, "attn") || strings.Contains(name, "attention")
+}
+
+// withoutScores leaves out what has the size of attention scores: an attention module made two blocks of it in one forward (the
+// scores and their softmax), each at least twice as large as the module's output, and no other module has a block of it. Where
+// frames alone tell, two lines of attention made one each: layers share their frames.
 func withoutScores(h *History) *edit {
 	type size struct {
-		module string
-		pass   int32
-		bytes  int64
+		place string
+		pass  int32
+		bytes int64
 	}
-	saved := map[size]int{}
+	type made struct {
+		size
+		node int64
+	}
+	scored, seen := map[size]int{}, map[made]bool{}
 	output := map[string]int64{} // the size of the newest block of a module
 	others := map[int64]bool{}
 	for i := range h.blocks {
 		b := &h.blocks[i]
-		if b.module == "" || b.pass < 0 || h.passes[b.pass].name != "forward" {
+		if b.place == "" || b.pass < 0 || h.passes[b.pass].name != "forward" {
 			continue
 		}
-		output[b.module] = b.bytes
+		output[b.place] = b.bytes
+		of := made{size{b.place, b.pass, b.bytes}, b.node}
 		switch {
-		case !isAttention(b.module):
+		case !isAttention(b.place):
 			others[b.bytes] = true
-		case b.category == attribution.Activations && b.bytes > 1<<20:
-			saved[size{b.module, b.pass, b.bytes}]++
+		case (b.category == attribution.Activations || b.module == "" && b.category == attribution.Temporaries) && b.bytes > 1<<20 && (b.module != "" || !seen[of]):
+			scored[of.size]++
+			seen[of] = true
 		}
 	}
 	scores := map[int64]bool{}
-	for s, n := range saved {
-		if n >= 2 && s.bytes >= 2*output[s.module] && !others[s.bytes] {
+	for s, n := range scored {
+		if n >= 2 && s.bytes >= 2*output[s.place] && !others[s.bytes] {
 			scores[s.bytes] = true
 		}
 	}
 	e := h.edit()
 	for i := range h.blocks {
 		b := &h.blocks[i]
-		if !b.plain || !scores[b.bytes] || b.pass < 0 {
+		if !b.plain || !scores[b.bytes] || b.pass < 0 || b.category == attribution.Gradients { // of a weight that is as large
 			continue
 		}
-		if name := h.passes[b.pass].name; isAttention(b.module) && name == "forward" || b.module == "" && name == "backward" {
+		if name := h.passes[b.pass].name; isAttention(b.place) && name == "forward" || b.module == "" && name == "backward" {
 			e.drop(int32(i))
 		}
 	}
@@ -107,7 +114,7 @@ func chunkedLoss(h *History) *edit {
 		switch b.category {
 		case attribution.Loss:
 			largest[b.round] = max(largest[b.round], b.bytes)
-		case attribution.Weights:
+		case attribution.Weights, attribution.Optimizer:
 			parameters[b.bytes] = true
 		}
 	}

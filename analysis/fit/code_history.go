@@ -1,6 +1,9 @@
 package fit
 
 import (
+	"cmp"
+	"strings"
+
 	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/trace"
 )
@@ -14,7 +17,14 @@ type History struct {
 	peak   int32  // the first event of most requested bytes
 	most   int64  // those bytes
 
-	origins map[int32]string // by context: the path of a module; "" for none
+	origins map[int32]origin // by context
+	stacks  map[int64]string // by node: the innermost frame of attention, or "code"
+}
+
+// origin is where a block comes from: the path of a module, "" for none, or else a frame of attention, and the stack's node.
+type origin struct {
+	module, place string
+	node          int64
 }
 
 // block is an allocation. Its life is from the event alloc to the event free, which is behind the last one if it lives on.
@@ -24,8 +34,8 @@ type block struct {
 	category    attribution.Category
 	pass        int32 // that it was allocated in; -1 outside of all
 	round       int32 // how many rounds had begun: forwards behind each other, what their backwards free, and the optimizer's step
-	module      string
-	plain       bool // it can be edited
+	origin
+	plain bool // it can be edited
 }
 
 // pass is a phase of training: events [from, to).
@@ -36,7 +46,7 @@ type pass struct {
 
 // ReadHistory reads the history of a process; lives are the categories of its allocations.
 func ReadHistory(source trace.Source, text func(int32) string, lives *attribution.Lives) (*History, error) {
-	h := &History{text: text, origins: map[int32]string{}}
+	h := &History{text: text, origins: map[int32]origin{}, stacks: map[int64]string{}}
 	r := reader{History: h, lives: lives, live: map[int64]int32{}, pooled: map[int32]bool{}}
 	for e, err := range trace.Events(source) {
 		if err != nil {
@@ -83,8 +93,14 @@ func (r *reader) add(e *trace.Event) {
 				r.passes[len(r.passes)-1].to = at
 			}
 		}
+	case trace.KindStack:
+		function, file, _ := strings.Cut(r.text(e.Context), " (") // "function (file.py:line)"
+		file, _, python := strings.Cut(file[strings.LastIndexByte(file, '/')+1:], ".py:")
+		if r.stacks[e.Requested] = cmp.Or(r.stacks[e.Provided], "code"); python && hasAttention(function+file) {
+			r.stacks[e.Requested] = function + " in " + file
+		}
 	case trace.KindAlloc:
-		b := block{alloc: at, free: -1, bytes: e.Requested, category: r.lives.Of(e.Seq), pass: -1, round: r.round, module: r.moduleOf(e.Context), plain: !r.pooled[e.Arena]}
+		b := block{alloc: at, free: -1, bytes: e.Requested, category: r.lives.Of(e.Seq), pass: -1, round: r.round, origin: r.originOf(e.Context), plain: !r.pooled[e.Arena]}
 		if len(r.open) > 0 {
 			b.pass = int32(len(r.passes) - 1)
 		}
@@ -119,13 +135,14 @@ func (r *reader) finish() {
 	}
 }
 
-func (h *History) moduleOf(context int32) string {
-	if name, ok := h.origins[context]; ok {
-		return name
+func (h *History) originOf(context int32) origin {
+	o, ok := h.origins[context]
+	if !ok {
+		o.module, o.node = attribution.ModuleOf(h.text(context))
+		o.place = cmp.Or(o.module, h.stacks[o.node])
+		h.origins[context] = o
 	}
-	name := attribution.ModuleOf(h.text(context))
-	h.origins[context] = name
-	return name
+	return o
 }
 
 // passAt is the pass that an event lies in; -1 for none.

@@ -3,6 +3,7 @@ package fit
 import (
 	"context"
 	"io"
+	"strings"
 	"testing"
 
 	"github.com/memprof/memprof/analysis/attribution"
@@ -18,10 +19,10 @@ type script struct {
 	lives attribution.Lives
 }
 
-// alloc makes a block of so many MiB and returns its address.
+// alloc makes a block of so many MiB, of a module or a stack, and returns its address.
 func (j *script) alloc(size int64, c attribution.Category, module string) int64 {
 	addr := 1<<40 + int64(len(j.events))<<32
-	if module != "" {
+	if module != "" && !strings.HasPrefix(module, "stack=") {
 		module = "module=" + module
 	}
 	j.lives.Add(int64(len(j.events)), c)
@@ -183,6 +184,29 @@ func TestChanges(t *testing.T) {
 				return append([]int64{j.alloc(60, attribution.Other, "head")}, saved...)
 			}, nothing, nothing)
 		}, map[string]int64{"attention": 80, "checkpoint": 60}},
+		{"scores by frames", func(j *script) {
+			for node, frame := range []string{"forward (/srv/model.py:9)", "attend (/srv/attention.py:20)", "softmax (/srv/nn.py:1)", "attend (/srv/attention.py:30)", "attend (/srv/attention.py:9)"} {
+				j.add(trace.KindStack, trace.Event{Device: trace.NoDevice, Arena: trace.NoArena, Requested: int64(node + 1), Provided: []int64{0, 1, 2, 1, 1}[node]}, frame)
+			}
+			j.alloc(8, attribution.Weights, "")
+			iteration(j, func() []int64 {
+				var saved []int64
+				for range 2 { // layers
+					saved = append(saved, j.alloc(8, attribution.Activations, "stack=2"), j.alloc(8, attribution.Activations, "stack=3"),
+						j.alloc(9, attribution.Activations, "stack=5"), j.alloc(2, attribution.Inputs, "stack=4"), j.alloc(7, attribution.Inputs, "stack=1"), j.alloc(2, attribution.Inputs, "stack=4"))
+				}
+				return saved
+			}, nothing, nothing)
+		}, map[string]int64{"attention": 32, "batch": 4}},
+		{"a weight as large as scores", func(j *script) {
+			iteration(j, func() []int64 {
+				return []int64{
+					j.alloc(8, attribution.Activations, "h.0.attn"), j.alloc(8, attribution.Activations, "h.0.attn"), j.alloc(2, attribution.Inputs, "h.0.attn"),
+				}
+			}, func() {
+				j.phase("backward", func() { j.alloc(8, attribution.Gradients, ""); j.alloc(99, attribution.Other, "") })
+			}, nothing)
+		}, map[string]int64{"attention": 16}},
 		{"a projection to queries, keys and values is no score", func(j *script) {
 			iteration(j, func() []int64 {
 				return []int64{j.alloc(30, attribution.Optimizer, "h.0.attn"), j.alloc(10, attribution.Optimizer, "h.0.attn")}

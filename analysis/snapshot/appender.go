@@ -7,69 +7,78 @@ import (
 	"github.com/memprof/memprof/trace/dataset"
 )
 
-// batchEntries is how many entries, and how many events, one goroutine hands to the next at a time.
-const batchEntries = 1 << 10
+// batchSize is how many values one goroutine hands to the next at a time.
+const batchSize = 1 << 10
 
-// appender hands the events of a device to its writer on another goroutine: following the device's memory takes as
-// long as writing the events.
-type appender struct {
-	w      *dataset.Writer
-	next   int64 // seq of the next event
-	batch  []trace.Event
-	full   chan []trace.Event
-	empty  chan []trace.Event
-	ended  chan struct{}
-	failed atomic.Bool
-	err    error // of the writer; read it once ended is closed
+// pipe hands values to a function on another goroutine, in order: decoding a file, following the device's memory and writing the
+// events take as long as each other.
+type pipe[T any] struct {
+	batch       []T
+	full, empty chan []T
+	ended       chan struct{}
+	failed      atomic.Bool
+	err         error // of the function; read it once ended is closed
 }
 
-func newAppender(w *dataset.Writer) *appender {
-	a := &appender{w: w, next: w.NextSeq(), full: make(chan []trace.Event, 3), empty: make(chan []trace.Event, 3), ended: make(chan struct{})}
-	for range cap(a.empty) {
-		a.empty <- make([]trace.Event, 0, batchEntries)
+func newPipe[T any](take func(*T) error) *pipe[T] {
+	p := &pipe[T]{full: make(chan []T, 3), empty: make(chan []T, 3), ended: make(chan struct{})}
+	for range cap(p.empty) {
+		p.empty <- make([]T, 0, batchSize)
 	}
-	a.batch = <-a.empty
-	go a.run(a.full)
-	return a
+	p.batch = <-p.empty
+	go p.run(p.full, take)
+	return p
 }
 
-func (a *appender) run(full <-chan []trace.Event) {
-	defer close(a.ended)
+func (p *pipe[T]) run(full <-chan []T, take func(*T) error) {
+	defer close(p.ended)
 	for batch := range full {
 		for i := range batch {
-			if a.err == nil {
-				a.err = a.w.Append(&batch[i])
+			if p.err == nil {
+				p.err = take(&batch[i])
 			}
 		}
-		if a.err != nil {
-			a.failed.Store(true)
-		}
-		a.empty <- batch[:0]
+		p.failed.Store(p.err != nil)
+		p.empty <- batch[:0]
 	}
 }
 
-// append takes the next event and numbers it. The error is that of an event before it.
-func (a *appender) append(e *trace.Event) error {
-	e.Seq = a.next
-	a.next++
-	if a.batch = append(a.batch, *e); len(a.batch) < cap(a.batch) {
+// put hands the next value over. The error is that of a value before it.
+func (p *pipe[T]) put(v *T) error {
+	if p.batch = append(p.batch, *v); len(p.batch) < cap(p.batch) {
 		return nil
 	}
-	a.full <- a.batch
-	a.batch = <-a.empty
-	if a.failed.Load() {
-		return a.end()
+	p.full <- p.batch
+	if p.batch = <-p.empty; p.failed.Load() {
+		return p.end()
 	}
 	return nil
 }
 
-// end waits until the writer has all events. Calls after the first only return the error.
-func (a *appender) end() error {
-	if a.full != nil {
-		a.full <- a.batch
-		close(a.full)
-		a.full, a.batch = nil, nil
-		<-a.ended
+// end waits until the function has all values. Calls after the first only return the error.
+func (p *pipe[T]) end() error {
+	if p.full != nil {
+		p.full <- p.batch
+		close(p.full)
+		p.full, p.batch = nil, nil
+		<-p.ended
 	}
-	return a.err
+	return p.err
+}
+
+// appender numbers the events of a device and hands them to its writer.
+type appender struct {
+	*pipe[trace.Event]
+	next int64 // seq of the next event
+}
+
+func newAppender(w *dataset.Writer) *appender {
+	return &appender{newPipe(w.Append), w.NextSeq()}
+}
+
+// append takes the next event. The error is that of an event before it.
+func (a *appender) append(e *trace.Event) error {
+	e.Seq = a.next
+	a.next++
+	return a.put(e)
 }

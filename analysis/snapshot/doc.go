@@ -19,6 +19,7 @@
 //	                                       optimizer that has any, end iterations
 //	frames of backward, an optimizer, ...  phases data, forward, backward, optimizer; labels of weights, loss,
 //	                                       communication, KV caches and workspaces, by the table frameRoles
+//	a block from before the history        a label, by where the job frees it or by its size, see older.go
 //
 // Layouts of torch 1.13 to 2.14 are read: of 2.6 and 2.11 as torch wrote them, of the others as its sources say (no such
 // torch was at hand). Torch 1.13 writes the list of segments alone, as torch.cuda.memory_snapshot does:
@@ -30,6 +31,9 @@
 // and in expandable segments, and otherwise that and what was too small behind it to be split
 // off. Of blocks that are alive at the end the snapshot says the size itself, and a file of `memprof export` says that
 // of each block (block_size), whose arenas serve requests of all sizes.
+//
+// Blocks that no segment of the file has, since the job had torch leave their entries out (skip_actions), have memory of
+// their own as long as they are there: what was reserved is then at least that.
 //
 // # Where the trace begins
 //

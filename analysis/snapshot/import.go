@@ -182,49 +182,16 @@ func (i *importer) survey() error {
 
 // decode decodes the file, and gives its entries to take on another goroutine meanwhile.
 func (i *importer) decode(take func(*entry) error) (d *decoder, top pickle.Value, err error) {
-	full, empty := make(chan []entry, 4), make(chan []entry, 4)
-	for range cap(empty) {
-		empty <- make([]entry, 0, batchEntries)
-	}
-	taken := make(chan error, 1)
-	stop := make(chan struct{})
-	go func() {
-		var failed error
-		for batch := range full {
-			for at := 0; at < len(batch) && failed == nil; at++ {
-				if failed = take(&batch[at]); failed != nil {
-					close(stop)
-				}
-			}
-			empty <- batch[:0]
-		}
-		taken <- failed
-	}()
-	batch := <-empty
+	taken := newPipe(take)
 	d, top, err = i.file.decode(i.stacks, func(e *entry, device int) error {
 		e.device = int32(device)
-		if batch = append(batch, *e); len(batch) < cap(batch) {
-			return nil
-		}
-		full <- batch
-		batch = <-empty
-		select {
-		case <-stop:
-			return errNotTaken
-		default:
-			return nil
-		}
+		return taken.put(e)
 	})
-	full <- batch
-	close(full)
-	if failed := <-taken; failed != nil {
+	if failed := taken.end(); failed != nil {
 		err = failed
 	}
 	return d, top, err
 }
-
-// errNotTaken stops the decoding when an entry before could not be taken.
-var errNotTaken = errors.New("an entry before was not taken")
 
 // note surveys an entry.
 func (i *importer) note(e *entry) error {
@@ -267,7 +234,7 @@ func (i *importer) begin(device int) error {
 	l := &layout{
 		w: dataset.NewWriter(i.dir, meta, dataset.WriterOptions{NoSync: true}), device: int32(device), settings: i.settings, base: i.first,
 		arenas: map[arenaKey]int32{}, stacks: i.stacks, texts: i.texts, written: map[int64]int64{}, contexts: map[[2]uint64]int32{}, unproven: map[uint64]bool{}, left: &i.contexts, marks: newMarks(i.annotations),
-		halves: o.halves, odd: o.odd, pools: o.pools, emptied: o.emptied, asked: o.asked, sized: o.sized,
+		halves: o.halves, odd: o.odd, pools: o.pools, emptied: o.emptied, asked: o.asked, sized: o.sized, freers: o.freers, gradients: gradients{live: map[uint64]int64{}},
 	}
 	l.out = newAppender(l.w)
 	i.layouts[device] = l
@@ -306,6 +273,9 @@ func (i *importer) finish() ([]Process, error) {
 			return nil, err
 		}
 		if err := l.until(math.MaxInt64); err != nil {
+			return nil, err
+		}
+		if err := l.nameOlder(); err != nil {
 			return nil, err
 		}
 		o := i.devices[device]

@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strconv"
@@ -29,7 +30,8 @@ type layout struct {
 	left     *int64              // how many more there may be
 	written  map[int64]int64     // the device's numbers of stacks
 	marks    *marks
-	phase    string // that the frames of requests say, within those of marks; "" for none
+	gradients
+	phase string // that the frames of requests say, within those of marks; "" for none
 
 	next      uint64 // where the block behind an opening one will begin; 0 if that is not known
 	waiting   *used  // freeing, if it is a free that the next entry may complete
@@ -47,6 +49,7 @@ type layout struct {
 	pooled    uint64              // pools that nobody names, see poolOf
 	emptying  bool                // the last entries release what an emptied cache has
 	sized     bool                // see opening
+	freers    bool                // see opening
 	odd       int64
 }
 
@@ -62,13 +65,17 @@ type held struct {
 	class class
 }
 
+func heldTo(h *held) uint64 { return h.to }
+
 // used is a block that is live or pending.
 type used struct {
 	addr, size, requested uint64
 	stream                uint64
 	stack                 int64 // of the request
 	arena                 int32
-	pending               bool
+	role                  role
+	older, pending        bool
+	alone                 bool  // its memory is there as long as it is: no segment of the file has it
 	freed                 int64 // time of the waiting free, ns
 	freeStack             int64
 	freer                 int32 // context of the waiting free, where it has a stack of its own
@@ -110,7 +117,7 @@ func (l *layout) take(from, to, stream uint64, c class, stack int64) error {
 	if err != nil {
 		return err
 	}
-	if l.overlaps(from, to) {
+	if len(l.memory.between(from, to, heldTo)) > 0 {
 		l.odd++
 		return nil
 	}
@@ -125,7 +132,7 @@ func (l *layout) take(from, to, stream uint64, c class, stack int64) error {
 
 // give unmaps memory. It must contain no block.
 func (l *layout) give(from, to uint64, stack int64) error {
-	if l.usedBetween(from, to) {
+	if end, behind := l.around(from); end > from || behind < to {
 		l.odd++
 		return nil
 	}
@@ -134,7 +141,7 @@ func (l *layout) give(from, to uint64, stack int64) error {
 		return err
 	}
 	var unmapped trace.Event
-	for _, start := range l.between(from, to) {
+	for _, start := range l.memory.between(from, to, heldTo) {
 		m := *l.memory.get(start)
 		cut, end := max(start, from), min(m.to, to)
 		l.memory.delete(start)
@@ -165,31 +172,6 @@ func (l *layout) writeUnmap(e trace.Event) error {
 	return l.write(e)
 }
 
-// between are the starts of what is mapped between two addresses.
-func (l *layout) between(from, to uint64) []uint64 {
-	var starts []uint64
-	if start, m := l.memory.upTo(from); m != nil && m.to > from {
-		starts = append(starts, start)
-	}
-	for at := from; ; {
-		start, m := l.memory.from(at + 1)
-		if m == nil || start >= to {
-			return starts
-		}
-		starts = append(starts, start)
-		at = start
-	}
-}
-
-// overlaps says whether something is mapped between two addresses.
-func (l *layout) overlaps(from, to uint64) bool {
-	if l.memoryAt(from) != nil {
-		return true
-	}
-	start, m := l.memory.from(from)
-	return m != nil && start < to
-}
-
 // memoryAt is the mapping with an address, nil where none has it. It is valid until the mappings change.
 func (l *layout) memoryAt(addr uint64) *held {
 	if _, m := l.memory.upTo(addr); m != nil && addr < m.to {
@@ -209,15 +191,6 @@ func (l *layout) reaches(m *held, to uint64) bool {
 		m = next
 	}
 	return to <= m.to
-}
-
-// usedBetween says whether a block overlaps addresses.
-func (l *layout) usedBetween(from, to uint64) bool {
-	if _, b := l.blocks.upTo(from); b != nil && b.addr+b.size > from {
-		return true
-	}
-	_, b := l.blocks.from(from)
-	return b != nil && b.addr < to
 }
 
 // around returns the end of the block that begins at an address or before it, and the begin of the one behind
@@ -254,9 +227,15 @@ func (l *layout) sizeOf(addr, n, behind uint64, m *held) uint64 {
 // begin makes a block live. If size is 0, it follows from torch's rules.
 func (l *layout) begin(addr, size, n, stream uint64, stack int64, metadata uint64) error {
 	m := l.memoryAt(addr)
-	if m == nil {
-		l.odd++
-		return nil
+	alone := m == nil // the job had torch leave out the entries of segments, or something else made the file
+	if alone {
+		size = cmp.Or(size, l.settings.Round(max(n, 1)))
+		if err := l.take(addr, addr+size, stream, class{small: size <= smallRequest}, 0); err != nil {
+			return err
+		}
+		if m = l.memory.get(addr); m == nil {
+			return nil
+		}
 	}
 	end, behind := l.around(addr)
 	if size == 0 {
@@ -280,7 +259,9 @@ func (l *layout) begin(addr, size, n, stream uint64, stack int64, metadata uint6
 		}
 	}
 	n = min(n, size)
-	l.blocks.set(addr, used{addr: addr, size: size, requested: n, stream: stream, stack: stack, arena: m.arena})
+	b := used{addr: addr, size: size, requested: n, stream: stream, stack: stack, arena: m.arena, role: r, older: l.older, alone: alone}
+	l.blocks.set(addr, b)
+	l.gradients.count(&b, l.settings.Round(n), 1)
 	e := trace.Event{Kind: trace.KindAlloc, Arena: m.arena, Stream: int64(stream), Addr: int64(addr), Requested: int64(n), Provided: int64(size), Context: context}
 	if err := l.write(e); err != nil {
 		return err
@@ -320,8 +301,7 @@ func (l *layout) finished(final bool) error {
 	l.now = max(b.freed, l.wrote)
 	defer func() { l.now = now }()
 	if final {
-		l.removed(b)
-		return l.write(l.event(trace.KindFree, b))
+		return l.ended(trace.KindFree, b)
 	}
 	b.pending = true
 	l.blocks.set(b.addr, *b)
@@ -332,13 +312,18 @@ func (l *layout) finished(final bool) error {
 	return l.write(l.event(trace.KindFree, b))
 }
 
-// removed notes that a block is no more.
-func (l *layout) removed(b *used) {
+// ended writes that a block is no more.
+func (l *layout) ended(kind trace.Kind, b *used) error {
 	l.blocks.delete(b.addr)
-	if len(l.unproven) > 0 && l.unproven[b.addr] {
+	l.gradients.count(b, l.settings.Round(b.requested), -1)
+	if l.unproven[b.addr] {
 		delete(l.unproven, b.addr)
 		l.exact, l.exactTime = l.out.next+1, l.now
 	}
+	if err := l.write(l.event(kind, b)); err != nil || !b.alone {
+		return err
+	}
+	return l.give(b.addr, b.addr+b.size, 0)
 }
 
 // together says whether a completion belongs to the call of the waiting free, as that of a block which no other
@@ -391,6 +376,9 @@ func (l *layout) entry(e *entry) error {
 		l.freeing = *b
 		l.waiting = &l.freeing
 		l.waiting.freed, l.waiting.freeStack = l.now, e.stack
+		if err := l.freedIn(b, e.stack); err != nil {
+			return err
+		}
 		return l.freedBy(l.waiting, e.stack)
 	case actionFreeCompleted, actionFree:
 		known := l.blocks.get(e.addr)
@@ -399,14 +387,13 @@ func (l *layout) entry(e *entry) error {
 			return nil
 		}
 		b := *known
-		l.removed(&b)
 		if err := l.freedBy(&b, e.stack); err != nil {
 			return err
 		}
 		if b.pending {
-			return l.write(l.event(trace.KindFreeDone, &b))
+			return l.ended(trace.KindFreeDone, &b)
 		}
-		return l.write(l.event(trace.KindFree, &b))
+		return l.ended(trace.KindFree, &b)
 	case actionOOM:
 		context, err := l.context(e.stack, e.metadata)
 		if err != nil {

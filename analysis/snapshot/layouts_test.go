@@ -307,3 +307,15 @@ func TestMemoryAtAddressZero(t *testing.T) {
 	}
 	assert.Diff(t, []string{"arena", "map", "reclaim", "unmap"}, kinds, "events")
 }
+
+// Blocks whose segments' entries torch was told to leave out have memory of their own.
+func TestBlocksWithoutSegments(t *testing.T) {
+	run, made := imported(t, written(t, pairs{"segments", []any{}, "device_traces", []any{[]any{
+		act("alloc", testAddr, 3*testMiB), act("alloc", testAddr+64*testMiB, 100), act("free_requested", testAddr, 3*testMiB), act("free_completed", testAddr, 3*testMiB),
+		act("alloc", testAddr, 5*testMiB),
+	}}}))
+	assert.Equal(t, made[0].Odd, int64(0))
+	assert.Equal(t, kinds(eventsOf(t, run, 0)), "map alloc map alloc free unmap map alloc")
+	memory, _ := heldAtEnd(t, eventsOf(t, run, 0))
+	assert.That(t, len(memory) == 2 && memory[0].size == 5*testMiB && memory[1].size == 512, "%+v", memory)
+}

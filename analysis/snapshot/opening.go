@@ -205,19 +205,11 @@ func (o *opening) gone(e extent) {
 }
 
 // overlapping returns the memory that entries mapped between two addresses.
-func (o *opening) overlapping(from, to uint64) []extent {
-	var found []extent
-	if _, m := o.mapped.upTo(from); m != nil && m.to > from {
-		found = append(found, *m)
+func (o *opening) overlapping(from, to uint64) (found []extent) {
+	for _, start := range o.mapped.between(from, to, func(e *extent) uint64 { return e.to }) {
+		found = append(found, *o.mapped.get(start))
 	}
-	for at := from; ; {
-		start, m := o.mapped.from(at + 1)
-		if m == nil || start >= to {
-			return found
-		}
-		found = append(found, *m)
-		at = start
-	}
+	return found
 }
 
 // finish adds the memory and blocks of the final segments that no entry created, and sorts both by address. It

@@ -21,16 +21,18 @@ const (
 	forCommunication
 	forKVCache
 	forWorkspace
+	forGradients // frees them
+	forCasts     // the end of autocast, which frees the weights that it cast
 )
 
 // phases are the passes of training that requests of a role are made in.
-var phases = [...]string{inData: "data", inForward: "forward", inBackward: "backward", inOptimizer: "optimizer", forWorkspace: ""}
+var phases = [...]string{inData: "data", inForward: "forward", inBackward: "backward", inOptimizer: "optimizer", forCasts: ""}
 
 // categories are what blocks of a role are, whenever they end; see [attribution.Category].
-var categories = [...]string{forWeights: "weights", forLoss: "loss", forCommunication: "communication", forKVCache: "kv_cache", forWorkspace: "workspace"}
+var categories = [...]string{forWeights: "weights", forLoss: "loss", forCommunication: "communication", forKVCache: "kv_cache", forWorkspace: "workspace", forCasts: ""}
 
 // olderCategories are those of blocks that existed before the first entry: the phases that they outlived are not known.
-var olderCategories = [...]string{inBackward: "gradients", inOptimizer: "optimizer", forWorkspace: ""}
+var olderCategories = [...]string{inBackward: "gradients", inOptimizer: "optimizer", forCasts: ""}
 
 // frameRoles tell the role of a frame by a part of its file's path and the beginning of its function's name, the first that fits.
 // They are of PyTorch 2.0 to 2.11 and transformers 4 and 5.
@@ -46,7 +48,9 @@ var frameRoles = []struct {
 	{"/torch/autograd/", "backward", inBackward},
 	{"/torch/autograd/", "_engine_run_backward", inBackward},
 	{"/torch/_tensor.py", "backward", inBackward},
-	{"/torch/optim/", "zero_grad", noRole},
+	{"/torch/optim/", "zero_grad", forGradients},
+	{"/torch/nn/modules/module.py", "zero_grad", forGradients},
+	{"/torch/amp/autocast_mode.py", "__exit__", forCasts},
 	{"/torch/optim/", "", inOptimizer},
 	{"/optim", "step", inOptimizer}, // bitsandbytes/optim, apex/optimizers
 	{"/torch/nn/modules/module.py", "_call_impl", inForward},
@@ -66,9 +70,13 @@ var frameRoles = []struct {
 	{"/torch/distributed/distributed_c10d.py", "", forCommunication},
 	{"/torch/utils/data/", "", inData},
 	{"torchinductor_", "call", inForward},
-	{"/transformers/cache_utils.py", "", forKVCache},
+	{"/cache_utils", "", forKVCache}, // of transformers, and of those who write their own
 	{"/transformers/loss/", "", forLoss},
 	{"/transformers/", "from_pretrained", forWeights},
+	{".py", "forward", inForward}, // called without the module
+	{".py", "init_weight", forWeights},
+	{".py", "load_weights", forWeights},
+	{".py", "load_state_dict", forWeights},
 }
 
 // roleOf is that of a frame, which is written "function (file:line)".
@@ -132,7 +140,9 @@ func (l *layout) leave() error {
 	if name == "" {
 		return nil
 	}
-	l.phase = ""
+	if l.phase = ""; name == phases[inBackward] {
+		l.gradients.ended()
+	}
 	return l.mark(trace.Event{Kind: trace.KindPhaseEnd, Context: l.w.Intern(name)})
 }
 
@@ -142,6 +152,11 @@ func (l *layout) label(addr uint64, r role) error {
 	if category == "" && l.older {
 		category = olderCategories[r]
 	}
+	return l.labelAs(addr, category)
+}
+
+// labelAs is label of a category; "" for none.
+func (l *layout) labelAs(addr uint64, category string) error {
 	if category == "" {
 		return nil
 	}

@@ -5,7 +5,6 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/recording"
-	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest/assert"
 )
@@ -38,7 +37,7 @@ func TestRoles(t *testing.T) {
 		{[]string{script, wrapper, "_init_group (/v/site-packages/torch/optim/adam.py:178)"}, inOptimizer},
 		{[]string{script, wrapper, closure, call, linear}, inForward},
 		{[]string{script, wrapper, closure, backward}, inBackward},
-		{[]string{script, "zero_grad (/v/site-packages/torch/optim/optimizer.py:1)"}, noRole},
+		{[]string{script, "zero_grad (/v/site-packages/torch/optim/optimizer.py:1)"}, forGradients},
 		{[]string{script, "step (/v/site-packages/bitsandbytes/optim/optimizer.py:271)"}, inOptimizer},
 		{[]string{script, "_apply (/v/site-packages/torch/nn/modules/module.py:965)"}, forWeights},
 		{[]string{script, "__init__ (C:\\v\\site-packages\\torch\\nn\\modules\\linear.py:105)"}, forWeights},
@@ -69,37 +68,30 @@ func TestRoles(t *testing.T) {
 func TestCategoriesByFrames(t *testing.T) {
 	const weight = 2 * 3000 * 512 * 4
 	for _, name := range []string{"pools-native", "pools-expandable-cut"} {
-		i := newTestImporter(t.TempDir(), pathOf(name), 0)
-		assert.NoError(t, i.survey())
-		i.annotations = nil
-		_, err := i.write()
-		assert.NoError(t, err)
-		assert.NoError(t, dataset.WriteInfo(i.dir, i.info))
-		run, err := dataset.Open(i.dir)
-		assert.NoError(t, err)
-		reader, err := run.Processes[0].NewReader()
-		assert.NoError(t, err)
-		defer reader.Close()
-		result, err := analysis.Run(reader, recording.OptionsOf(run.Processes[0]))
-		assert.NoError(t, err)
-		held := &result.Devices[0].Held.Categories
+		held := analyzed(t, pathOf(name)).Held.Categories
 		for category, want := range map[string]int64{"weights": weight, "gradients": weight, "optimizer": 2 * weight, "other": 0} {
 			assert.Equal(t, held.Of(category).Requested, want, "%s: %s", name, category)
 		}
 	}
 }
 
-// Nobody kept the stacks of blocks from before the history: they are not of backward because they have none.
-func TestOlderBlocksWithoutFrames(t *testing.T) {
-	i := newTestImporter(t.TempDir(), "testdata/made.pickle.gz", 0)
-	i.stacks.texts, i.stacks.own = []string{script}, []role{noRole} // a later request has it
+// analyzed is the device of a snapshot without its annotations.
+func analyzed(t *testing.T, path string) *analysis.DeviceResult {
+	t.Helper()
+	i := newTestImporter(t.TempDir(), path, 0)
 	assert.NoError(t, i.survey())
+	i.annotations = nil
 	_, err := i.write()
 	assert.NoError(t, err)
 	assert.NoError(t, dataset.WriteInfo(i.dir, i.info))
 	run, err := dataset.Open(i.dir)
 	assert.NoError(t, err)
-	for _, e := range eventsOf(t, run, 0) {
-		assert.That(t, e.Kind != trace.KindLabel, "event %d labels the block at %#x", e.Seq, e.Addr)
-	}
+	reader, err := run.Processes[0].NewReader()
+	assert.NoError(t, err)
+	defer reader.Close()
+	opt := recording.OptionsOf(run.Processes[0])
+	opt.Opening = run.Info.Imported[0].Opening
+	result, err := analysis.Run(reader, opt)
+	assert.NoError(t, err)
+	return &result.Devices[0]
 }

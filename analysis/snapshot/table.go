@@ -29,6 +29,17 @@ func (t *table[V]) from(addr uint64) (found uint64, v *V) {
 	return found, v
 }
 
+// between are the starts of the ranges that lie between two addresses in part; end is where one ends.
+func (t *table[V]) between(from, to uint64, end func(*V) uint64) (starts []uint64) {
+	if start, v := t.upTo(from); v != nil && end(v) > from {
+		starts = append(starts, start)
+	}
+	for start, v := t.from(from + 1); v != nil && start < to; start, v = t.from(start + 1) {
+		starts = append(starts, start)
+	}
+	return starts
+}
+
 // get is upTo of that address alone.
 func (t *table[V]) get(addr uint64) *V {
 	if slot, there := t.at.Get(addr); there {

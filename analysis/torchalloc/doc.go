@@ -133,7 +133,8 @@
 // segment in the order of addresses, whatever the rules say, and frees those that were not live. It shows in a request
 // that the rules would place elsewhere: from there on each block of the segment has to be handed out.
 //
-// Segments from before the first event are taken as free ones. Their blocks are placed by the rules, and the process is not
+// Of a snapshot whose history begins in the middle, segments and blocks are taken as they were there: which blocks are free
+// follows from those that are not, and decides alone where the next ones lie. Of other recordings segments from before the first event are taken as free ones. Their blocks are placed by the rules, and the process is not
 // judged from there on where they lie elsewhere: a free block between them leaves no trace.
 //
 // Not followed are a process whose allocator switches between the two kinds of segments, an expandable segment whose

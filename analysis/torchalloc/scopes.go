@@ -78,12 +78,19 @@ func (a *Allocator) releasePrivate(p *privatePool) bool {
 	return p.segments == 0
 }
 
-// adopt takes a segment of the open scope's pool that the device has given before: one free block.
-func (a *Allocator) adopt(addr, bytes, stream uint64) {
-	a.stats.reserve(bytes)
-	p := a.poolOf(bytes, stream)
-	if bytes == smallSegment {
-		p = a.poolOf(smallLimit, stream)
+// carve hands out the bytes at an address of a free block, which keeps what is before them.
+func (a *Allocator) carve(b *Block, addr, size, requested uint64) *Block {
+	p := b.pool
+	p.free.Delete(b)
+	if addr > b.addr {
+		front := b
+		b = front.cutBack(addr - front.addr)
+		p.insert(front)
 	}
-	p.insert(a.newSegment(p, addr, bytes, stream, 0))
+	if size < b.size {
+		p.insert(b.cutBack(size))
+	}
+	b.allocated, b.requested = true, requested
+	a.stats.served(b)
+	return b
 }

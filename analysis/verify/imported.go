@@ -26,7 +26,7 @@ var imported = []struct {
 }{{torchalloc.Torch211, "2.7 to 2.12"}, {torchalloc.Torch213, "2.13 and later"}, {torchalloc.Torch26, "up to 2.6"}}
 
 // Imported verifies a process that `memprof import` made. Its recording has to be whole and unchanged, and each free that of a
-// live block. A snapshot of PyTorch with its whole history is compared with the model of PyTorch's allocator as well. A
+// live block. A snapshot of PyTorch is compared with the model of PyTorch's allocator as well, from what it had before its history on. A
 // difference there is no mismatch: settings that the job made in its code are not in it, and its private pools are in part guessed.
 func Imported(ctx context.Context, p *dataset.Process, how *dataset.Imported) (*Result, error) {
 	if len(p.Parts) == 0 || p.Parts[0].Number != 0 || p.Parts[0].FirstSeq != 0 {
@@ -42,10 +42,6 @@ func Imported(ctx context.Context, p *dataset.Process, how *dataset.Imported) (*
 		return nil, fmt.Errorf("%s: %w", p.Name, ErrNothingToVerify)
 	}
 	result.Import = &Import{Format: how.Format, Blocks: how.Blocks}
-	if how.Opening > 0 {
-		result.Import.Why = fmt.Sprintf("the snapshot's history begins with %d blocks in %.0f MiB of memory", how.Blocks, float64(how.Reserved)/(1<<20))
-		return result, nil
-	}
 	return result, result.compare(ctx, p, how)
 }
 
@@ -54,7 +50,7 @@ func (r *Result) compare(ctx context.Context, p *dataset.Process, how *dataset.I
 	furthest := int64(-1)
 	for _, of := range imported {
 		f := torchalloc.NewFollower(of.version, p.Strings().Text)
-		f.Sized = true
+		f.Sized, f.Opening = true, how.Opening
 		if how.Settings != nil {
 			f.Conf = how.Settings.Text
 		}

@@ -14,22 +14,14 @@ import (
 	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
-// Of snapshots that PyTorch wrote with their whole history each block is where the model puts it; of others the result says
-// what the model lacks.
+// Of snapshots that PyTorch wrote each block is where the model puts it, also where their history begins in the middle.
 func TestImportedSnapshots(t *testing.T) {
-	for name, why := range map[string]string{
-		"native": "", "expandable": "", "pools-native": "", "pools-expandable": "",
-		"pools-native-cut": "history begins with 8 blocks in 96 MiB",
-	} {
+	for _, name := range []string{"native", "expandable", "pools-native", "pools-expandable", "pools-native-cut", "pools-expandable-cut"} {
 		dir := t.TempDir()
 		if _, err := snapshot.Import(dir, []string{filepath.Join("../../samples/snapshots", name+".pickle.gz")}, "test"); err != nil {
 			t.Fatal(err)
 		}
 		r := verifyImported(t, dir)
-		if why != "" {
-			assert.That(t, r.Observed == nil && r.Import.Version == "" && strings.Contains(r.Import.Why, why), "%s: %+v, want %q", name, r.Import, why)
-			continue
-		}
 		if r.Observed == nil || r.Observed.Allocs != r.Allocs || r.Allocs < 100 || r.Import.Version != "2.7 to 2.12" || r.Import.Why != "" || !r.Complete {
 			t.Errorf("%s: %+v, %+v", name, r, r.Import)
 		}

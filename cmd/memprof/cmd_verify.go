@@ -245,8 +245,12 @@ func importLines(process string, r *verify.Result) []string {
 	lines := []string{fmt.Sprintf("ok     %s: %s, of them %s and %s: whole, unchanged, and each free is of a live block",
 		process, plain.Counted(r.Events, "event"), plain.Counted(r.Allocs, "allocation"), plain.Counted(r.Frees, "free"))}
 	if o := r.Observed; o != nil {
-		return append(lines, fmt.Sprintf("       imported from %s: by the model of PyTorch's allocator (%s) each block has the same address and size, in the same %s",
+		lines = append(lines, fmt.Sprintf("       imported from %s: by the model of PyTorch's allocator (%s) each block has the same address and size, in the same %s",
 			r.Import.Format, r.Import.Version, plain.Counted(o.Segments, "segment")))
+		if n := r.Import.Blocks; n > 0 {
+			lines = append(lines, "       taken from the snapshot: where "+plain.Counted(n, "block")+" lay before its history")
+		}
+		return lines
 	}
 	return append(lines, fmt.Sprintf("       imported from %s: not compared with the model of PyTorch's allocator to its end: %s", r.Import.Format, r.Import.Why))
 }

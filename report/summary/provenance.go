@@ -89,17 +89,14 @@ func partNotes(j *analysis.Job) []layout.Cell {
 // importNotes say from where on an imported recording is exact, and what was there before.
 func importNotes(i *dataset.Imported) []layout.Cell {
 	text := "Imported from " + plain.Shorten(i.Format, 24) + ": exact from its first event on"
-	if i.Opening > 0 {
-		text = "Imported from " + plain.Shorten(i.Format, 24) + ": exact from event " + plain.FormatCount(i.Opening) + " on"
-	}
 	if i.Exact > i.Opening {
 		text = fmt.Sprintf("Imported from %s: exact from event %s on, after %s; before, a block may be up to 1 MiB larger",
 			plain.Shorten(i.Format, 24), plain.FormatCount(i.Exact), plain.FormatDuration(i.ExactNS))
 	}
 	notes := layout.Note(text)
 	if i.Reserved > 0 {
-		notes = append(notes, layout.Note(fmt.Sprintf("Before event %s: %s reserved, with %s; earlier peaks are unknown",
-			plain.FormatCount(i.Opening), plain.FormatSize(i.Reserved), plain.Counted(i.Blocks, "block")))...)
+		notes = append(notes, layout.Note(fmt.Sprintf("The history begins with %s reserved, in it %s; earlier peaks are unknown",
+			plain.FormatSize(i.Reserved), plain.Counted(i.Blocks, "block")))...)
 	}
 	if i.Odd > 0 {
 		notes = append(notes, layout.Note(plain.Counted(i.Odd, "event")+" of the file contradict others and were left out")...)

@@ -32,7 +32,7 @@ func TestImportNotes(t *testing.T) {
 	}{
 		{dataset.Imported{Format: "torch-snapshot"}, []string{"Imported from torch-snapshot: exact from its first event on"}},
 		{dataset.Imported{Format: "torch-snapshot", Opening: 129, Exact: 129, Blocks: 7, Reserved: 84 << 20}, []string{
-			"Imported from torch-snapshot: exact from event 129 on", "Before event 129: 84 MiB reserved, with 7 blocks; earlier peaks are unknown"}},
+			"Imported from torch-snapshot: exact from its first event on", "The history begins with 84 MiB reserved, in it 7 blocks; earlier peaks are unknown"}},
 		{dataset.Imported{Format: "torch-snapshot", Opening: 9, Exact: 40, ExactNS: 2e9}, []string{
 			"Imported from torch-snapshot: exact from event 40 on, after 2.00 s; before, a block may be up to 1 MiB larger"}},
 	}
