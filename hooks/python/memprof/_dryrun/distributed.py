@@ -27,3 +27,5 @@ def install(torch):
     module = distributed.distributed_c10d
     module.init_process_group = init_process_group
     distributed.is_nccl_available = module.is_nccl_available = lambda: True
+    if not hasattr(module, "ProcessGroupNCCL"):  # of a build without CUDA
+        module.ProcessGroupNCCL = type("ProcessGroupNCCL", (), {})

@@ -24,6 +24,7 @@ class Operators(TorchDispatchMode):
         super().__init__()
         self._torch = torch
         self._meta = torch.device("meta")
+        self._plain = (torch.Tensor, torch.nn.Parameter, fake_tensor.FakeTensor)
         self._storages = storages
         self._values = values
         self._kernels = kernels
@@ -31,6 +32,8 @@ class Operators(TorchDispatchMode):
 
     def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
         kwargs = kwargs or {}
+        if any(t not in self._plain for t in types):
+            return NotImplemented  # a tensor of tensors, as DTensor: its class calls operators on them
         if not self._wants_fake(args, kwargs):
             return operator(*args, **kwargs)
         if operator.namespace == "c10d":
