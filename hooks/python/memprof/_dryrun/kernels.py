@@ -6,17 +6,17 @@ import functools
 import sys
 import threading
 
-from memprof._dryrun import convolutions, matrices
-
+from memprof._dryrun import convolutions, matrices, reductions
 
 class Kernels:
     def __init__(self, torch, storages):
         self._torch = torch
         self._storages = storages
         aten = torch.ops.aten
-        self._ways = {aten.add.Tensor: self._add, aten.native_dropout.default: self._dropout, aten._safe_softmax.default: self._safe_softmax}
-        self._ways.update(matrices.ways(torch, storages))
-        self._ways.update(convolutions.ways(torch, storages))
+        self._ways = {aten.add.Tensor: self._add, aten.native_dropout.default: self._dropout}
+        self._ways.update({aten._safe_softmax.default: self._safe_softmax, aten._softmax_backward_data.default: self._softmax_backward})
+        for module in (matrices, convolutions, reductions):
+            self._ways.update(module.ways(torch, storages))
         self._threads = threading.local()
         self._unshared = None  # _references of a tensor that only autograd's engine has
 
@@ -89,11 +89,16 @@ class Kernels:
     def _safe_softmax(self, operator, scores, *args, **kwargs):
         """A mask says which scores are -inf."""
         result = operator(scores, *args, **kwargs)
-        if result.device.type != "cuda":
-            return result
-        self._storages.note(result)
-        self._storages.workspace(result, scores.numel(), scores.numel(), scores.numel())
+        if result.device.type == "cuda":
+            self._storages.workspace(result, scores.numel())
         return result
+
+    def _softmax_backward(self, operator, grad, result, *args, **kwargs):
+        """The kernel gets the product of both."""
+        found = operator(grad, result, *args, **kwargs)
+        if found.device.type == "cuda":
+            self._storages.workspace(found, grad.numel() * self._torch.promote_types(grad.dtype, result.dtype).itemsize)
+        return found
 
     def _dropout(self, operator, *args, **kwargs):
         """The kernel allocates the mask before the result."""

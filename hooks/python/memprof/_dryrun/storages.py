@@ -60,10 +60,11 @@ class Storages:
             raise self._out_of_memory("CUDA out of memory. Tried to allocate %d bytes on the simulated device." % size)
         return address
 
-    def workspace(self, result, least, likely, most):
-        """An operator has a workspace while it runs, of so many bytes."""
-        if likely:
-            self.free(self.allocate(likely, result.device.index))
+    def workspace(self, result, *sizes):
+        """An operator has workspaces of so many bytes, after its result and until its end."""
+        self.note(result)
+        for address in [self.allocate(size, result.device.index) for size in sizes][::-1]:
+            self.free(address)
 
     def take_as(self, context, size):
         """A library takes memory that is not torch's, and keeps it."""
