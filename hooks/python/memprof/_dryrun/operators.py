@@ -118,6 +118,7 @@ def install(torch):
     streams = card.Streams(storages.Driver())
     blocks = storages.Storages(torch, streams)
     fake_tensor.init_gpu_context = lambda device: None
+    kernels.keep_whole(torch)
     way = kernels.Kernels(torch, blocks)
     operators = Operators(torch, blocks, values.Values(torch), way)
     card.install(torch, streams, blocks)
