@@ -27,6 +27,8 @@ class Kernels:
         aten = torch.ops.aten
         self._ways = {aten.add.Tensor: self._add, aten.native_dropout.default: self._dropout}
         self._ways.update({aten._safe_softmax.default: self._safe_softmax, aten._softmax_backward_data.default: self._softmax_backward})
+        self._ways.update(dict.fromkeys((aten.index_put.default, aten.index_put_.default), self._index_put))
+        self._ways.update(dict.fromkeys((aten.index_add.default, aten.index_add_.default), self._index_add))
         for module in (matrices, convolutions, reductions):
             self._ways.update(module.ways(torch, storages))
         self._threads = threading.local()
@@ -88,6 +90,25 @@ class Kernels:
                 return False
             expected *= size if size != 1 else 1
         return True
+
+    def _index_put(self, operator, target, indices, values, accumulate=False, *more):
+        """Autograd writes into a tensor of zeros, in place but for fake tensors. Values that are added are sorted by index before."""
+        result = target if self._by_engine() else operator(target, indices, values, accumulate, *more)
+        if result.device.type == "cuda" and (accumulate or self._torch.are_deterministic_algorithms_enabled()):
+            count = self._torch.broadcast_shapes(*(i.shape for i in indices if i is not None)).numel()
+            self._storages.workspace(result, 8 * count, 0 if values.is_contiguous() else values.nbytes, *self._sorting(count))
+        return result
+
+    def _index_add(self, operator, target, dim, index, source, **kwargs):
+        """If it is to be deterministic, it puts products of its own."""
+        result = operator(target, dim, index, source, **kwargs)
+        if result.device.type == "cuda" and self._torch.are_deterministic_algorithms_enabled():
+            self._storages.workspace(result, source.nbytes, 8 * index.numel(), *self._sorting(index.numel()))
+        return result
+
+    def _sorting(self, count):
+        """What indices are sorted in: sorted ones, two times where they were, and room for the sort itself."""
+        return (8 * count, 8 * count, 8 * count, 16 * count)
 
     @contextlib.contextmanager
     def in_place_addition(self):
