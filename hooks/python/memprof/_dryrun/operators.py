@@ -50,6 +50,7 @@ class Operators(TorchDispatchMode):
             if operator.namespace in ("aten", "prims") or "fake impl" not in str(error):
                 raise
             _dryrun.refuse(self._why_unknown(operator, fake_tensor.UnsupportedOperatorException(operator)))
+        self._values.learn(operator, args, result)
         self.note(result)
         return result
 
