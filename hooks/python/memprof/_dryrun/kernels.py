@@ -84,12 +84,7 @@ class Kernels:
 
     def _dense(self, tensor):
         """Whether elements neither overlap nor leave gaps."""
-        expected = 1
-        for size, stride in sorted(zip(tensor.shape, tensor.stride()), key=lambda pair: pair[1]):
-            if size != 1 and stride != expected:
-                return False
-            expected *= size if size != 1 else 1
-        return True
+        return reductions.runs(tensor, range(tensor.dim())) in ([], [(tensor.numel(), 1)])
 
     def _index_put(self, operator, target, indices, values, accumulate=False, *more):
         """Autograd writes into a tensor of zeros, in place but for fake tensors. Values that are added are sorted by index before."""

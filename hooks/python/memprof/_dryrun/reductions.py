@@ -5,6 +5,8 @@ one block made each output. How many blocks do depends on shapes, strides and th
 ATen/native/cuda/Reduce.cuh); each of their columns of threads has a part.
 """
 
+import math
+
 from memprof._dryrun import card
 
 THREADS = 512  # of a block at most
@@ -27,11 +29,12 @@ def ways(torch, storages):
 
 def workspaces(tensor, dims, width):
     """Bytes of the parts of a reduction over dims (none: all), and of the counters of blocks that are through; none: one block makes an output."""
-    reduced = {d % tensor.dim() for d in dims} if dims else set(range(tensor.dim()))
-    inner, outer = _runs(tensor, reduced), _runs(tensor, set(range(tensor.dim())) - reduced)
-    inputs, outputs = _count(inner), _count(outer)
+    every = set(range(tensor.dim()))
+    reduced = {d % tensor.dim() for d in dims} or every
+    inner, outer = runs(tensor, reduced), runs(tensor, every - reduced)
+    inputs, outputs = (math.prod(size for size, _ in some) for some in (inner, outer))
     along = not outer or bool(inner) and inner[0][1] < outer[0][1]  # neighbours in memory are added
-    fastest = min((runs[0][1] for runs in (inner, outer) if runs), default=1)
+    fastest = min((stride for _, stride in inner + outer), default=1)
     across, down, vector = (inputs, outputs, 1) if along else (outputs, inputs, 1)
     if fastest == 1 and along and inputs > 128 and len(inner) == 1:
         across //= 4
@@ -55,22 +58,14 @@ def workspaces(tensor, dims, width):
     return (width * outputs * blocks * (1 if along else x * vector), 4 * grid) if blocks > 1 else ()
 
 
-def _runs(tensor, dims):
+def runs(tensor, dims):
     """(elements, stride) of dimensions, those that follow each other in memory as one, the fastest first."""
-    runs = []
+    found = []
     for size, stride in sorted(((tensor.shape[d], tensor.stride(d)) for d in dims if tensor.shape[d] != 1), key=lambda run: run[1]):
-        if runs and runs[-1][0] * runs[-1][1] == stride:
-            runs[-1] = (runs[-1][0] * size, runs[-1][1])
-        else:
-            runs.append((size, stride))
-    return runs
-
-
-def _count(runs):
-    count = 1
-    for size, _ in runs:
-        count *= size
-    return count
+        if found and math.prod(found[-1]) == stride:
+            size, stride = size * found[-1][0], found.pop()[1]
+        found.append((size, stride))
+    return found
 
 
 def _power(n):
