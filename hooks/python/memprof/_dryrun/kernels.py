@@ -29,6 +29,9 @@ class Kernels:
         self._ways.update({aten._safe_softmax.default: self._safe_softmax, aten._softmax_backward_data.default: self._softmax_backward})
         self._ways.update(dict.fromkeys((aten.index_put.default, aten.index_put_.default), self._index_put))
         self._ways.update(dict.fromkeys((aten.index_add.default, aten.index_add_.default), self._index_add))
+        self._ways.update(dict.fromkeys((aten.mse_loss.default, aten.smooth_l1_loss.default), self._loss))
+        normal = (aten.native_layer_norm, aten.native_layer_norm_backward, aten.native_group_norm, aten.native_group_norm_backward)
+        self._ways.update(dict.fromkeys((o.default for o in (*normal, aten._softmax, aten._log_softmax, aten.embedding_dense_backward)), self._copying))
         for module in (matrices, convolutions, reductions):
             self._ways.update(module.ways(torch, storages))
         self._threads = threading.local()
@@ -99,6 +102,22 @@ class Kernels:
         result = operator(target, dim, index, source, **kwargs)
         if result.device.type == "cuda" and self._torch.are_deterministic_algorithms_enabled():
             self._storages.workspace(result, source.nbytes, 8 * index.numel(), *self._sorting(index.numel()))
+        return result
+
+    def _loss(self, operator, found, wanted, reduction=1, *more):
+        """The result is one for each element until the kernel reduces another one of them: it keeps their bytes."""
+        result = operator(found, wanted, reduction, *more)
+        if result.device.type == "cuda" and reduction:
+            result.untyped_storage().resize_(found.nbytes)
+            self._storages.workspace(result, found.nbytes, *reductions.workspaces(found, (), 4))
+        return result
+
+    def _copying(self, operator, *args, **kwargs):
+        """The kernel works on contiguous tensors, and copies others."""
+        result = operator(*args, **kwargs)
+        sizes = [t.nbytes for t in args if isinstance(t, self._torch.Tensor) and t.device.type == "cuda" and not t.is_contiguous()]
+        if sizes:
+            self._storages.workspace(result[0] if isinstance(result, tuple) else result, *sizes)
         return result
 
     def _sorting(self, count):
