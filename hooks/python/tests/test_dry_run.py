@@ -120,6 +120,63 @@ class DryRunTest(unittest.TestCase):
         # sin, its negative and a product; of x one. The sum of the two of y is none.
         self.assertEqual(len(adds), 14)
 
+    def test_shards(self):
+        self.same_peak("irregular/fsdp2", os.path.join(ROOT, "samples/jobs/irregular.py"), "--job", "fsdp2", "--seed", "1")
+
+    def test_a_storage_that_loses_its_bytes(self):
+        plan, _ = self.script("x = torch.zeros(1000, device='cuda'); x.untyped_storage().resize_(0); y = torch.zeros(500, device='cuda')")
+        kinds = [(e["kind"], int(e["requested"])) for e in self.events(plan) if e["kind"] in ("alloc", "free")]
+        self.assertEqual(kinds[:3], [("alloc", 4000), ("free", 4000), ("alloc", 2000)])
+
+    def test_workspaces_of_sums(self):
+        # Of a bias of samples/irregular/graphs: 192 outputs, 1056 blocks for each of the two that make 128, 32 columns of 4.
+        plan, _ = self.script("torch.empty(266730, 192, device='cuda').sum(0); torch.empty(3008, 1536, device='cuda').sum(0); torch.empty(64, 7, device='cuda').sum()")
+        self.assertEqual(self.requests(plan), [204848640, 768, 103809024, 8, 18481152, 6144, 36962304, 48, 1792, 4])
+
+    def test_operators_that_cuda_has_kernels_for_are_not_composed(self):
+        plan, _ = self.script(
+            """
+            x = torch.ones(1000, device="cuda", requires_grad=True)
+            torch.nn.functional.silu(x).backward(torch.empty(1000, device="cuda"))
+            i = torch.zeros(10, dtype=torch.int64, device="cuda")
+            x[i].backward(torch.empty(10, device="cuda"))
+            """
+        )
+        # x, silu, its gradient and x's; the index and x[index], its gradient, x's, and five arrays to sort the index in.
+        self.assertEqual([n for n in self.requests(plan) if n not in (16, 4)], [4000] * 4 + [80, 40, 40, 4000, 80, 80, 80, 80, 160])
+
+    def test_attention_under_autocast(self):
+        plan, _ = self.script(
+            """
+            q = torch.ones(1, 2, 32, 8, device="cuda", requires_grad=True)
+            with torch.autocast("cuda", torch.bfloat16), torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+                found = torch.nn.functional.scaled_dot_product_attention(q, q, q)
+            assert found.dtype == torch.bfloat16
+            """
+        )
+        self.assertEqual(self.requests(plan).count(4 * 2 * 32 * 32), 2)  # the scores and their softmax, in float32
+
+    def test_masks_of_choices(self):
+        plan, printed = self.script(
+            """
+            best = torch.rand(100, 50, device="cuda").topk(2).indices
+            assert [len(m.nonzero()) for m in (best == 3, ~(best.view(-1) == 3), best != best[:1])] == [4, 196, 196]
+            """
+        )
+        self.assertIn("0.02 of the elements are nonzero", printed)
+
+    def test_iterations_that_differ(self):
+        plan, printed = self.script(
+            """
+            p = torch.nn.Parameter(torch.ones(1, device="cuda"))
+            o = torch.optim.SGD([p])
+            for n in (1, 2, 3, 2, 2, 5, 5, 5, 5, 5, 5, 5, 6):
+                (p * torch.empty(n, device="cuda")).sum().backward()
+                o.step()
+            """
+        )
+        self.assertIn("ended after 10 iterations, as the last 5 made", printed)
+
     def test_a_step_of_a_scaler_is_taken(self):
         plan, _ = self.script(
             """

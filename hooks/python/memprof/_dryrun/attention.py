@@ -19,13 +19,17 @@ def install(torch, kernels):
     def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False, **more):
         if not query.is_cuda:
             return attend(query, key, value, attn_mask=attn_mask, dropout_p=dropout_p, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa, **more)
-        call = _Call(torch, query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
-        if call.flash():
-            return call.by_flash()
-        if call.efficient():
-            return call.by_efficient()
-        with kernels.in_place_addition():
-            return call.by_math()
+        if torch.is_autocast_enabled("cuda"):  # the arguments are cast, and what attention is composed of is not
+            lower = torch.get_autocast_dtype("cuda")
+            query, key, value, attn_mask = (t.to(lower) if t is not None and t.dtype == torch.float32 else t for t in (query, key, value, attn_mask))
+        with torch.autocast("cuda", enabled=False):
+            call = _Call(torch, query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+            if call.flash():
+                return call.by_flash()
+            if call.efficient():
+                return call.by_efficient()
+            with kernels.in_place_addition():
+                return call.by_math()
 
     functional.scaled_dot_product_attention = scaled_dot_product_attention
     torch.backends.mha.set_fastpath_enabled(False)  # its operators are for values, and have no fake kernels

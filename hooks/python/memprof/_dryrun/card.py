@@ -65,27 +65,18 @@ def install(torch, streams, storages):
 
     cuda = torch.cuda
     functions = {
-        "_cuda_init": lambda: None,
-        "_cuda_getDeviceCount": lambda: count,
-        "_cuda_getDevice": lambda: state.device,
-        "_cuda_setDevice": set_device,
-        "_cuda_exchangeDevice": exchange_device,
-        "_cuda_maybeExchangeDevice": exchange_device,
-        "_cuda_synchronize": lambda: None,
+        **dict.fromkeys(("_cuda_init", "_cuda_synchronize", "_cuda_ipc_collect", "_cuda_lock_mutex", "_cuda_unlock_mutex"), lambda: None),
+        **dict.fromkeys(("_cuda_getDeviceCount", "_accelerator_deviceCount"), lambda: count),
+        **dict.fromkeys(("_cuda_getDevice", "_accelerator_getDeviceIndex"), lambda: state.device),
+        **dict.fromkeys(("_cuda_setDevice", "_accelerator_setDeviceIndex"), set_device),
+        **dict.fromkeys(("_cuda_exchangeDevice", "_cuda_maybeExchangeDevice"), exchange_device),
         "_cuda_isInBadFork": lambda: False,
         "_cuda_getArchFlags": lambda: "sm_%d%d" % card.capability,
         "_cuda_getCompiledVersion": lambda: 12060,
         "_cuda_emptyCache": lambda: lib.memprof_empty_cache(state.device),
-        "_cuda_ipc_collect": lambda: None,
         "_cuda_getCurrentBlasHandle": lambda: 1,
-        "_cuda_lock_mutex": lambda: None,
-        "_cuda_unlock_mutex": lambda: None,
         "_cuda_hasPrimaryContext": lambda device: True,
-        "_get_accelerator": lambda *_: torch.device("cuda"),
-        "_accelerator_getAccelerator": lambda: torch.device("cuda"),
-        "_accelerator_deviceCount": lambda: count,
-        "_accelerator_getDeviceIndex": lambda: state.device,
-        "_accelerator_setDeviceIndex": set_device,
+        **dict.fromkeys(("_get_accelerator", "_accelerator_getAccelerator"), lambda *_: torch.device("cuda")),
         "_accelerator_synchronizeDevice": lambda device: None,
     }
     functions.update(_plugin_memory.Memory(torch, lib).functions())
@@ -97,15 +88,11 @@ def install(torch, streams, storages):
         is_integrated=False, is_multi_gpu_board=False, gcnArchName="", L2_cache_size=50 << 20, uuid="dry-run",
     )
     cuda._lazy_init = lambda: None
-    cuda.is_available = lambda: True
-    cuda.is_initialized = lambda: True
+    cuda.is_available = cuda.is_initialized = lambda: True
     cuda._initialized = True
     cuda._exchange_device = cuda._maybe_exchange_device = exchange_device
     cuda.device_count = lambda: count
-    cuda.get_device_properties = lambda device=None: properties
-    cuda._get_device_properties = lambda device=None: properties
-    cuda.get_device_capability = lambda device=None: card.capability
-    cuda.get_device_name = lambda device=None: card.name
+    cuda.get_device_properties = cuda._get_device_properties = lambda device=None: properties
     cuda.is_bf16_supported = lambda including_emulation=True: card.capability[0] >= 8 or including_emulation
     cuda.can_device_access_peer = lambda device, peer: True
     cuda.synchronize = lambda device=None: None
@@ -126,14 +113,9 @@ def _randomness(torch):
     cuda = torch.cuda
     generator = torch.Generator()
     cuda.default_generators = (generator,) * 16
-    for name in ("manual_seed", "manual_seed_all"):
-        answer = lambda seed: None
-        setattr(cuda, name, answer)
-        setattr(cuda.random, name, answer)
-    for name in ("seed", "seed_all", "initial_seed"):
-        setattr(cuda, name, lambda: 0)
-        setattr(cuda.random, name, lambda: 0)
     for module in (cuda, cuda.random):
+        module.manual_seed = module.manual_seed_all = lambda seed: None
+        module.seed = module.seed_all = module.initial_seed = lambda: 0
         module.get_rng_state = lambda device="cuda": torch.zeros(16, dtype=torch.uint8)
         module.set_rng_state = lambda state, device="cuda": None
         module.get_rng_state_all = lambda: [module.get_rng_state()]
@@ -153,18 +135,15 @@ def _streams(torch, streams, state):
             stream.priority = priority
             return stream
 
-        def wait_stream(self, other):
+        def wait_stream(self, other=None):
             pass
 
-        wait_event = wait_stream
+        wait_event = synchronize = wait_stream
 
         def record_event(self, event=None):
             event = event or Event()
             event.record(self)
             return event
-
-        def synchronize(self):
-            pass
 
         def query(self):
             return True
@@ -200,8 +179,7 @@ def _streams(torch, streams, state):
         def wait(self, stream=None):
             pass
 
-        def synchronize(self):
-            pass
+        synchronize = wait
 
         def query(self):
             return True

@@ -52,8 +52,7 @@ class _Workspaces:
             with open(self._log, "a") as log:
                 log.write(json.dumps([self._storages.requests, key]) + "\n")
         known = self._known.get(key)
-        least, likely, most = (known, known, known) if known is not None else convolution.expected()
-        self._storages.workspace(result, least, likely, most)
+        self._storages.workspace(result, known if known is not None else convolution.expected()[1])
 
 
 class Convolution:

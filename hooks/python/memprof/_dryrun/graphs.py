@@ -6,6 +6,7 @@ import itertools
 def install(torch, storages):
     ids = itertools.count(1)
     lib = storages.library
+    release = lib.memprof_release_pool  # a graph may end when modules no longer have their names
 
     class CUDAGraph:
         """As torch.cuda.CUDAGraph."""
@@ -22,27 +23,20 @@ def install(torch, storages):
         def capture_end(self):
             storages.leave_pool(self._device)
 
-        def instantiate(self):
+        def replay(self, path=None):
             pass
 
-        def replay(self):
-            pass
+        instantiate = enable_debug_mode = debug_dump = replay
 
         def reset(self):
             if hasattr(self, "_pool"):
-                lib.memprof_release_pool(self._device, *self._pool)
+                release(self._device, *self._pool)
                 del self._pool
 
         __del__ = reset
 
         def pool(self):
             return self._pool
-
-        def enable_debug_mode(self):
-            pass
-
-        def debug_dump(self, path):
-            pass
 
     def graph_pool_handle():
         return (0, next(ids))

@@ -6,7 +6,18 @@ import functools
 import sys
 import threading
 
-from memprof._dryrun import convolutions, matrices
+from memprof._dryrun import convolutions, matrices, reductions
+
+_kept = []  # registrations of kernels, which end with their object
+
+
+def keep_whole(torch):
+    """Operators that CUDA has a kernel for, and that a build without CUDA would compose of others before we see them: silu_backward."""
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    _kept.append(torch.library.Library("aten", "IMPL"))
+    for name in torch._C._dispatch_get_all_op_names():
+        if has(name, "CompositeImplicitAutograd") and has(name, "CPU") and not has(name, "CUDA"):
+            _kept[0].impl(name, torch.library.fallthrough_kernel, "AutogradCUDA")
 
 
 class Kernels:
@@ -14,9 +25,15 @@ class Kernels:
         self._torch = torch
         self._storages = storages
         aten = torch.ops.aten
-        self._ways = {aten.add.Tensor: self._add, aten.native_dropout.default: self._dropout, aten._safe_softmax.default: self._safe_softmax}
-        self._ways.update(matrices.ways(torch, storages))
-        self._ways.update(convolutions.ways(torch, storages))
+        self._ways = {aten.add.Tensor: self._add, aten.native_dropout.default: self._dropout}
+        self._ways.update({aten._safe_softmax.default: self._safe_softmax, aten._softmax_backward_data.default: self._softmax_backward})
+        self._ways.update(dict.fromkeys((aten.index_put.default, aten.index_put_.default), self._index_put))
+        self._ways.update(dict.fromkeys((aten.index_add.default, aten.index_add_.default), self._index_add))
+        self._ways.update(dict.fromkeys((aten.mse_loss.default, aten.smooth_l1_loss.default), self._loss))
+        normal = (aten.native_layer_norm, aten.native_layer_norm_backward, aten.native_group_norm, aten.native_group_norm_backward)
+        self._ways.update(dict.fromkeys((o.default for o in (*normal, aten._softmax, aten._log_softmax, aten.embedding_dense_backward)), self._copying))
+        for module in (matrices, convolutions, reductions):
+            self._ways.update(module.ways(torch, storages))
         self._threads = threading.local()
         self._unshared = None  # _references of a tensor that only autograd's engine has
 
@@ -70,12 +87,42 @@ class Kernels:
 
     def _dense(self, tensor):
         """Whether elements neither overlap nor leave gaps."""
-        expected = 1
-        for size, stride in sorted(zip(tensor.shape, tensor.stride()), key=lambda pair: pair[1]):
-            if size != 1 and stride != expected:
-                return False
-            expected *= size if size != 1 else 1
-        return True
+        return reductions.runs(tensor, range(tensor.dim())) in ([], [(tensor.numel(), 1)])
+
+    def _index_put(self, operator, target, indices, values, accumulate=False, *more):
+        """Autograd writes into a tensor of zeros, in place but for fake tensors. Values that are added are sorted by index before."""
+        result = target if self._by_engine() else operator(target, indices, values, accumulate, *more)
+        if result.device.type == "cuda" and (accumulate or self._torch.are_deterministic_algorithms_enabled()):
+            count = self._torch.broadcast_shapes(*(i.shape for i in indices if i is not None)).numel()
+            self._storages.workspace(result, 8 * count, 0 if values.is_contiguous() else values.nbytes, *self._sorting(count))
+        return result
+
+    def _index_add(self, operator, target, dim, index, source, **kwargs):
+        """If it is to be deterministic, it puts products of its own."""
+        result = operator(target, dim, index, source, **kwargs)
+        if result.device.type == "cuda" and self._torch.are_deterministic_algorithms_enabled():
+            self._storages.workspace(result, source.nbytes, 8 * index.numel(), *self._sorting(index.numel()))
+        return result
+
+    def _loss(self, operator, found, wanted, reduction=1, *more):
+        """The result is one for each element until the kernel reduces another one of them: it keeps their bytes."""
+        result = operator(found, wanted, reduction, *more)
+        if result.device.type == "cuda" and reduction:
+            result.untyped_storage().resize_(found.nbytes)
+            self._storages.workspace(result, found.nbytes, *reductions.workspaces(found, (), 4))
+        return result
+
+    def _copying(self, operator, *args, **kwargs):
+        """The kernel works on contiguous tensors, and copies others."""
+        result = operator(*args, **kwargs)
+        sizes = [t.nbytes for t in args if isinstance(t, self._torch.Tensor) and t.device.type == "cuda" and not t.is_contiguous()]
+        if sizes:
+            self._storages.workspace(result[0] if isinstance(result, tuple) else result, *sizes)
+        return result
+
+    def _sorting(self, count):
+        """What indices are sorted in: sorted ones, two times where they were, and room for the sort itself."""
+        return (8 * count, 8 * count, 8 * count, 16 * count)
 
     @contextlib.contextmanager
     def in_place_addition(self):
@@ -89,11 +136,16 @@ class Kernels:
     def _safe_softmax(self, operator, scores, *args, **kwargs):
         """A mask says which scores are -inf."""
         result = operator(scores, *args, **kwargs)
-        if result.device.type != "cuda":
-            return result
-        self._storages.note(result)
-        self._storages.workspace(result, scores.numel(), scores.numel(), scores.numel())
+        if result.device.type == "cuda":
+            self._storages.workspace(result, scores.numel())
         return result
+
+    def _softmax_backward(self, operator, grad, result, *args, **kwargs):
+        """The kernel gets the product of both."""
+        found = operator(grad, result, *args, **kwargs)
+        if found.device.type == "cuda":
+            self._storages.workspace(found, grad.numel() * self._torch.promote_types(grad.dtype, result.dtype).itemsize)
+        return found
 
     def _dropout(self, operator, *args, **kwargs):
         """The kernel allocates the mask before the result."""

@@ -24,6 +24,7 @@ class Operators(TorchDispatchMode):
         super().__init__()
         self._torch = torch
         self._meta = torch.device("meta")
+        self._plain = (torch.Tensor, torch.nn.Parameter, fake_tensor.FakeTensor)
         self._storages = storages
         self._values = values
         self._kernels = kernels
@@ -31,6 +32,8 @@ class Operators(TorchDispatchMode):
 
     def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
         kwargs = kwargs or {}
+        if any(t not in self._plain for t in types):
+            return NotImplemented  # a tensor of tensors, as DTensor: its class calls operators on them
         if not self._wants_fake(args, kwargs):
             return operator(*args, **kwargs)
         if operator.namespace == "c10d":
@@ -47,6 +50,7 @@ class Operators(TorchDispatchMode):
             if operator.namespace in ("aten", "prims") or "fake impl" not in str(error):
                 raise
             _dryrun.refuse(self._why_unknown(operator, fake_tensor.UnsupportedOperatorException(operator)))
+        self._values.learn(operator, args, result)
         self.note(result)
         return result
 
@@ -115,6 +119,7 @@ def install(torch):
     streams = card.Streams(storages.Driver())
     blocks = storages.Storages(torch, streams)
     fake_tensor.init_gpu_context = lambda device: None
+    kernels.keep_whole(torch)
     way = kernels.Kernels(torch, blocks)
     operators = Operators(torch, blocks, values.Values(torch), way)
     card.install(torch, streams, blocks)

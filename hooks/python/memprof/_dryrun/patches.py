@@ -67,6 +67,14 @@ def _tensors(torch, operators, storages):
     Fake.__array__ = lambda tensor, *args, **kwargs: host_copy(tensor).__array__(*args, **kwargs)
     Fake.tolist = lambda tensor: host_copy(tensor).tolist()
     torch.Tensor.pin_memory = lambda tensor, *_: tensor
+    resize = torch.UntypedStorage.resize_
+
+    def resize_(storage, size):
+        resize(storage, size)
+        storages.resized(storage)
+        return storage
+
+    torch.UntypedStorage.resize_ = resize_
 
 
 def _made_on_host(torch, make):

@@ -27,14 +27,18 @@ class Storages:
     def note(self, tensor):
         """An operator has returned a tensor of the device: its storage may be new, or have another size."""
         storage = tensor.untyped_storage()
-        key = storage._cdata
-        block = self._blocks.get(key)
-        size = storage.nbytes()
+        block = self._blocks.get(storage._cdata)
         if block is None or block.storage() is not storage:
-            self._blocks[key] = _Block(storage, size, self.allocate(size, tensor.device.index), self._ended)
-        elif block.size != size:
-            self.free(block.address)
-            block.size, block.address = size, self.allocate(size, tensor.device.index)
+            self._blocks[storage._cdata] = _Block(storage, tensor.device.index, self._ended)
+        self.resized(storage)
+
+    def resized(self, storage):
+        """A storage has another size than before: what it has is copied to a new place. Others than the device's are none of ours."""
+        block = self._blocks.get(storage._cdata)
+        if block is not None and block.storage() is storage and block.size != storage.nbytes():
+            before = block.address
+            block.size, block.address = storage.nbytes(), self.allocate(storage.nbytes(), block.device)
+            self.free(before)
 
     def address(self, tensor):
         """The address of a tensor's data; 0: it has none."""
@@ -56,10 +60,11 @@ class Storages:
             raise self._out_of_memory("CUDA out of memory. Tried to allocate %d bytes on the simulated device." % size)
         return address
 
-    def workspace(self, result, least, likely, most):
-        """An operator has a workspace while it runs, of so many bytes."""
-        if likely:
-            self.free(self.allocate(likely, result.device.index))
+    def workspace(self, result, *sizes):
+        """An operator has workspaces of so many bytes, after its result and until its end."""
+        self.note(result)
+        for address in [self.allocate(size, result.device.index) for size in sizes][::-1]:
+            self.free(address)
 
     def take_as(self, context, size):
         """A library takes memory that is not torch's, and keeps it."""
@@ -100,10 +105,10 @@ class Storages:
 class _Block:
     """A storage and its allocation."""
 
-    __slots__ = ("storage", "key", "size", "address")
+    __slots__ = ("storage", "key", "device", "size", "address")
 
-    def __init__(self, storage, size, address, ended):
-        self.key, self.size, self.address = storage._cdata, size, address
+    def __init__(self, storage, device, ended):
+        self.key, self.device, self.size, self.address = storage._cdata, device, 0, 0
         self.storage = weakref.ref(storage, lambda _: ended(self))
 
 

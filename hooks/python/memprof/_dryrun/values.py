@@ -24,12 +24,35 @@ class Values:
             aten.masked_select.default: self._selected,
             aten.index.Tensor: self._indexed,
         }
+        # Operators that choose elements of a dimension: which result has their numbers, and which argument the dimension.
+        self._choosing = {aten.topk.default: (1, 2), aten.sort.default: (1, 1), aten.max.dim: (1, 1), aten.argmax.default: (0, 1), aten.multinomial.default: (0, 9)}
+        self._compared = {aten.eq.Scalar: 0, aten.eq.Tensor: 0, aten.ne.Scalar: 1, aten.ne.Tensor: 1}
+        self._inverted = (aten.bitwise_not.default, aten.logical_not.default)
+        self._copied = (aten.clone.default, aten._to_copy.default, aten.index.Tensor, aten.gather.default)
         self._reported = set()
 
     def of(self, operator, args, kwargs):
         """The result of an operator that depends on values, or NotImplemented."""
         answer = self._answers.get(operator)
         return NotImplemented if answer is None else answer(*args, **kwargs)
+
+    def learn(self, operator, args, result):
+        """Keeps what is known of a result: that it has numbers of choices, `among` how many, or the `share` of its elements that are not 0."""
+        source = args[0] if args else None
+        if operator in self._choosing:
+            place, dim = self._choosing[operator]
+            found = result[place] if isinstance(result, tuple) else result
+            found.among = source.shape[args[dim] if len(args) > dim else -1] if source.dim() else 1
+        elif operator in self._compared:
+            among = next((t.among for t in args if hasattr(t, "among")), None)
+            if among:
+                result.share = abs(self._compared[operator] - 1 / among)
+        elif operator in self._inverted and hasattr(source, "share"):
+            result.share = 1 - source.share
+        elif operator.is_view or operator in self._copied:
+            for known in {"among", "share"} & getattr(source, "__dict__", {}).keys():
+                for tensor in result if isinstance(result, (list, tuple)) else (result,):
+                    setattr(tensor, known, getattr(source, known))
 
     def _scalar(self, tensor):
         constant = getattr(tensor, "constant", None)
@@ -50,7 +73,10 @@ class Values:
         return a.shape == b.shape
 
     def count(self, tensor):
-        """How many elements of a tensor are not 0."""
+        """How many elements of a tensor are not 0. Of choices each is taken to be as frequent as any other."""
+        if hasattr(tensor, "share"):
+            self.report("choices", "sizes depend on choices: they are assumed to be evenly spread, so that %.4g of the elements are nonzero" % tensor.share)
+            return round(tensor.share * tensor.numel())
         self.report("nonzero", "sizes depend on values: %g of the elements are assumed to be nonzero (--assume nonzero=)" % self._nonzero)
         return round(self._nonzero * tensor.numel())
 
