@@ -12,11 +12,11 @@ import (
 
 // Import says how far the allocator's decisions in an imported process were compared.
 type Import struct {
-	Format string // "torch-snapshot"
-	Blocks int64  // that were there before the first entry
-	// Version is that of PyTorch whose model came to the same addresses, sizes and segments; Why says why none did,
-	// or was not asked. One of them is "".
-	Version, Why string
+	Format  string `json:"format"`        // "torch-snapshot"
+	Blocks  int64  `json:"blocks_before"` // that were there before the first entry
+	Modeled bool   `json:"modeled"`       // a model came to the same addresses, sizes and segments
+	Version string `json:"version"`       // of PyTorch whose model that is; "" for none
+	Why     string `json:"why"`           // why none did, or was not asked
 }
 
 // imported is the versions of PyTorch whose rules differ, the likeliest first: snapshots do not say theirs.
@@ -62,7 +62,7 @@ func (r *Result) compare(ctx context.Context, p *dataset.Process, how *dataset.I
 		var d *torchalloc.Difference
 		switch {
 		case err == nil && f.Allocs == r.Allocs:
-			r.Observed, r.Import.Version, r.Import.Why = &f.Followed, of.name, ""
+			r.Observed, r.Import.Modeled, r.Import.Version, r.Import.Why = &f.Followed, true, of.name, ""
 			return nil
 		case err == nil:
 			r.Import.Why = fmt.Sprintf("%d of %d blocks are in arenas that it does not have", r.Allocs-f.Allocs, r.Allocs)
