@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/memprof/memprof/analysis/torchalloc"
-	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/dataset"
 )
 
@@ -58,7 +57,7 @@ func (r *Result) compare(ctx context.Context, p *dataset.Process, how *dataset.I
 		if how.Settings != nil {
 			f.Conf = how.Settings.Text
 		}
-		err := drain(ctx, p, f)
+		err := f.All(ctx, p.Each)
 		var d *torchalloc.Difference
 		switch {
 		case err == nil && f.Allocs == r.Allocs:
@@ -78,20 +77,4 @@ func (r *Result) compare(ctx context.Context, p *dataset.Process, how *dataset.I
 		}
 	}
 	return nil
-}
-
-// drain has all events of a process followed.
-func drain(ctx context.Context, p *dataset.Process, f *torchalloc.Follower) error {
-	last := int64(0)
-	err := p.Each(func(e *trace.Event) error {
-		last = e.Seq
-		if _, err := f.Add(e); err != nil {
-			return err
-		}
-		return ctx.Err()
-	})
-	if err != nil {
-		return err
-	}
-	return f.End(last)
 }
