@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sort"
 )
 
 const (
@@ -189,12 +190,7 @@ func (a *Allocator) grow(bytes uint64) bool {
 	if !ok {
 		return false
 	}
-	at, _ := slices.BinarySearchFunc(a.regions, addr, func(r region, addr uint64) int {
-		if r.addr < addr {
-			return -1
-		}
-		return 1
-	})
+	at := sort.Search(len(a.regions), func(i int) bool { return a.regions[i].addr >= addr })
 	if !a.validGrant(addr, granted, bytes, at) {
 		return false
 	}

@@ -1,6 +1,9 @@
 package bfc
 
-import "slices"
+import (
+	"slices"
+	"sort"
+)
 
 // Range is the bytes [Addr, Addr+Bytes).
 type Range struct{ Addr, Bytes uint64 }
@@ -21,13 +24,7 @@ func (s *rangeSet) empty() bool { return len(s.ranges) == 0 }
 
 // from returns the index of the first range that ends behind addr.
 func (s *rangeSet) from(addr uint64) int {
-	at, _ := slices.BinarySearchFunc(s.ranges, addr, func(r byteRange, addr uint64) int {
-		if r.to <= addr {
-			return -1
-		}
-		return 1
-	})
-	return at
+	return sort.Search(len(s.ranges), func(i int) bool { return s.ranges[i].to > addr })
 }
 
 // add adds a range, no byte of which is in the set.

@@ -3,7 +3,7 @@ package bfc
 import (
 	"errors"
 	"fmt"
-	"slices"
+	"sort"
 )
 
 // ErrNotRestorable says that a range cannot be made a block.
@@ -30,12 +30,7 @@ func (a *Allocator) freeOver(addr, size uint64) int32 {
 	if end <= addr || (addr|size)&(Granule-1) != 0 {
 		return none
 	}
-	at, _ := slices.BinarySearchFunc(a.regions, addr, func(r region, addr uint64) int {
-		if r.end() <= addr {
-			return -1
-		}
-		return 1
-	})
+	at := sort.Search(len(a.regions), func(i int) bool { return a.regions[i].end() > addr })
 	if at == len(a.regions) || a.regions[at].addr > addr {
 		return none
 	}

@@ -26,19 +26,8 @@ type Compared struct {
 	Top int
 }
 
-// DiffText writes what changed between two sets of runs, for a terminal. It fails only if w does.
-func DiffText(w io.Writer, c Compared, o layout.Options) error {
-	return layout.WriteText(w, o, diffSections(c)...)
-}
-
-// DiffMarkdown writes the sections and numbers of DiffText as GitHub-flavoured Markdown.
-// It fails only if w does.
-func DiffMarkdown(w io.Writer, c Compared) error {
-	return layout.WriteMarkdown(w, diffSections(c)...)
-}
-
-// diffSections are the sets, the changed metrics, and the changed groups of each part that has any.
-func diffSections(c Compared) []layout.Section {
+// DiffSections say what changed between two sets of runs: the sets, the changed metrics, and the changed groups of each part that has any.
+func DiffSections(c Compared) []layout.Section {
 	sections := []layout.Section{diffHead(c)}
 	for _, part := range diffParts(c.Diff) {
 		if len(part.changes) > 0 {
@@ -403,7 +392,7 @@ func jsonNumber(unit analysis.Unit, value float64) any {
 	return int64(math.Round(value))
 }
 
-// DiffHTML writes the sections and numbers of [DiffText] as one page that loads nothing
+// DiffHTML writes the sections and numbers of [DiffSections] as one page that loads nothing
 // else. It fails only if w does.
 func DiffHTML(w io.Writer, c Compared) error {
 	c.Top = max(c.Top, 1000)

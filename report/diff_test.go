@@ -55,8 +55,8 @@ func TestDiffGolden(t *testing.T) {
 		name  string
 		write func(io.Writer) error
 	}{
-		{"diff.txt", func(w io.Writer) error { return DiffText(w, compared(), layout.Options{}) }},
-		{"diff.md", func(w io.Writer) error { return DiffMarkdown(w, compared()) }},
+		{"diff.txt", func(w io.Writer) error { return layout.WriteText(w, layout.Options{}, DiffSections(compared())...) }},
+		{"diff.md", func(w io.Writer) error { return layout.WriteMarkdown(w, DiffSections(compared())...) }},
 		{"diff.json", func(w io.Writer) error { return DiffJSON(w, compared()) }},
 		{"diff_nothing.json", func(w io.Writer) error { return DiffJSON(w, Compared{Diff: &compare.Diff{}, Top: 1}) }},
 	} {
@@ -70,7 +70,7 @@ func TestDiffGolden(t *testing.T) {
 // an escape sequence.
 func TestDiffFits(t *testing.T) {
 	var out bytes.Buffer
-	assert.NoError(t, DiffText(&out, compared(), layout.Options{}))
+	assert.NoError(t, layout.WriteText(&out, layout.Options{}, DiffSections(compared())...))
 	for line := range strings.Lines(out.String()) {
 		width := plain.Width(strings.TrimSuffix(line, "\n"))
 		assert.That(t, width <= 100 && !strings.Contains(line, "\x1b"), "%d columns: %q", width, line)
@@ -91,7 +91,7 @@ func TestDiffNarrow(t *testing.T) {
 		})
 	}
 	var out bytes.Buffer
-	assert.NoError(t, DiffText(&out, Compared{Diff: d, Top: 10, BaseNames: []string{"a"}, NewNames: []string{"b"}}, layout.Options{Width: 80}))
+	assert.NoError(t, layout.WriteText(&out, layout.Options{Width: 80}, DiffSections(Compared{Diff: d, Top: 10, BaseNames: []string{"a"}, NewNames: []string{"b"}})...))
 	for line := range strings.Lines(out.String()) {
 		width := plain.Width(strings.TrimSuffix(line, "\n"))
 		assert.That(t, width <= 80, "%d columns: %q", width, line)
@@ -122,7 +122,7 @@ func TestDiffOneRunEach(t *testing.T) {
 		warned    bool
 	}{{1, 1, true}, {2, 1, false}, {1, 2, false}} {
 		var out bytes.Buffer
-		assert.NoError(t, DiffText(&out, Compared{Diff: &compare.Diff{Base: test.base, New: test.new}, Top: 1}, layout.Options{}))
+		assert.NoError(t, layout.WriteText(&out, layout.Options{}, DiffSections(Compared{Diff: &compare.Diff{Base: test.base, New: test.new}, Top: 1})...))
 		assert.Equal(t, strings.Contains(out.String(), "no noise known"), test.warned, "%d and %d runs: warned", test.base, test.new)
 	}
 }

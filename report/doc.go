@@ -36,11 +36,11 @@
 //
 // # Comparisons
 //
-// [DiffText], [DiffMarkdown], [DiffJSON] and [DiffHTML] compare two sets of runs. Values are medians. A
+// [DiffSections], [DiffJSON] and [DiffHTML] compare two sets of runs. Values are medians. A
 // change of a share is in points ("pt"); "%" is a change relative to the base. Noise is the greater spread
 // of the two sets, and "–" if neither has repetitions.
 //
-// [TuneText], [TuneMarkdown] and [TuneJSON] report the memory of a recorded job under other policies,
+// [FitSections] and [FitJSON] report the memory of a recorded job under other policies,
 // package kv that of KV caches, package study the BFC paper's table over several jobs.
 //
 // # Plots

@@ -2,7 +2,6 @@ package report
 
 import (
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -46,16 +45,6 @@ func (r *Fit) recorded() (least int64) {
 	return least
 }
 
-// FitText writes the answer for a terminal. It fails only if w does.
-func FitText(w io.Writer, r *Fit, o layout.Options) error {
-	return layout.WriteScreen(w, o, fitSection(r))
-}
-
-// FitMarkdown writes what FitText does as Markdown. It fails only if w does.
-func FitMarkdown(w io.Writer, r *Fit) error {
-	return layout.WriteMarkdown(w, fitSection(r))
-}
-
 // fitSetting is what a row is told by besides its allocator: flags of memprof's, or the text of PyTorch's setting.
 func fitSetting(a *fit.Allocator) string {
 	if a.Allocator == "torch" {
@@ -75,9 +64,10 @@ func (r *Fit) command(a *fit.Allocator) string {
 	return r.Variable + "=" + a.Setting
 }
 
-func fitSection(r *Fit) layout.Section {
+// FitSections are the answer, in one section.
+func FitSections(r *Fit) []layout.Section {
 	c := r.Compared
-	s := layout.Section{Title: "What the job needs", Before: fitBefore(r)}
+	s := layout.Section{Title: "What the job needs", Before: fitBefore(r), Last: true}
 	s.Columns = []layout.Column{layout.Words("allocator"), layout.Words("setting"), layout.Numbers("reserved"), {Name: "band", Number: true, Implied: true}, layout.Numbers("least card")}
 	if r.workspaces() {
 		s.Columns = append(s.Columns, layout.Numbers("without workspaces"))
@@ -132,7 +122,7 @@ func fitSection(r *Fit) layout.Section {
 		s.Rows = append(s.Rows, append(cells, layout.Row(mark)...))
 	}
 	s.After = fitAfter(r, best)
-	return s
+	return []layout.Section{s}
 }
 
 // mayFit says that the recordings do not decide whether the job completes on the card under an allocator.

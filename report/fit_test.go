@@ -43,7 +43,7 @@ func TestRecommended(t *testing.T) {
 		r := answerOf(rows()...)
 		test.change(r)
 		var out bytes.Buffer
-		assert.NoError(t, FitText(&out, r, layout.Options{Width: 400, Color: true}))
+		assert.NoError(t, layout.WriteText(&out, layout.Options{Width: 400, Color: true}, FitSections(r)...))
 		assert.That(t, strings.Contains(out.String(), test.want), "%s: no %q in\n%s", test.name, test.want, out.String())
 		refused := strings.Contains(out.String(), "\x1b[1;31m1,234 failed")
 		assert.That(t, refused == (test.name == "refused"), "%s: a refusal in red: %v\n%s", test.name, refused, out.String())
@@ -59,7 +59,7 @@ func TestLowest(t *testing.T) {
 	for _, lowest := range []int64{3700 << 20, 3990 << 20} {
 		row.Lowest = lowest
 		var out bytes.Buffer
-		assert.NoError(t, FitText(&out, answerOf(row), layout.Options{Width: 400}))
+		assert.NoError(t, layout.WriteText(&out, layout.Options{Width: 400}, FitSections(answerOf(row))...))
 		said := strings.Contains(out.String(), "memprof classic: completes on ")
 		assert.That(t, said == (lowest == 3700<<20), "lowest card %d MiB, said: %v\n%s", lowest>>20, said, out.String())
 	}
@@ -67,7 +67,7 @@ func TestLowest(t *testing.T) {
 	for _, highest := range []int64{4010 << 20, 4200 << 20} {
 		row.Highest = highest
 		var out bytes.Buffer
-		assert.NoError(t, FitText(&out, answerOf(row), layout.Options{Width: 400}))
+		assert.NoError(t, layout.WriteText(&out, layout.Options{Width: 400}, FitSections(answerOf(row))...))
 		said := strings.Contains(out.String(), "memprof classic: fails on single cards below 4.10 GiB")
 		assert.That(t, said == (highest == 4200<<20), "highest card %d MiB, said: %v\n%s", highest>>20, said, out.String())
 	}
@@ -81,7 +81,7 @@ func TestNotes(t *testing.T) {
 		r := answerOf(row)
 		r.Processes, r.Card, r.Bytes = []fit.Measured{{Name: "rank0", Survey: fit.Survey{Failed: failed}}}, card, bytes
 		var out strings.Builder
-		assert.NoError(t, FitText(&out, r, layout.Options{Width: 400}))
+		assert.NoError(t, layout.WriteText(&out, layout.Options{Width: 400}, FitSections(r)...))
 		return out.String()
 	}
 	const failed = "rank0: 4,312 requests failed in the recording: what the job would have requested after them is not in it, so that the least card may be greater"

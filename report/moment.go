@@ -13,20 +13,8 @@ import (
 	"github.com/memprof/memprof/report/terms"
 )
 
-// MomentsText writes the state of processes right after one event, for a terminal of at least 100
-// columns. It fails only if w does.
-func MomentsText(w io.Writer, moments []*analysis.Moment, o layout.Options) error {
-	return layout.WriteText(w, o, momentsSections(moments)...)
-}
-
-// MomentsMarkdown writes the sections of [MomentsText] as GitHub-flavoured Markdown. It fails only
-// where w does.
-func MomentsMarkdown(w io.Writer, moments []*analysis.Moment) error {
-	return layout.WriteMarkdown(w, momentsSections(moments)...)
-}
-
-// momentsSections are a heading and its sections for each device of each process.
-func momentsSections(moments []*analysis.Moment) []layout.Section {
+// MomentsSections are the state of processes right after one event: a heading and its sections for each device of each process.
+func MomentsSections(moments []*analysis.Moment) []layout.Section {
 	var sections []layout.Section
 	for _, m := range moments {
 		if len(m.Devices) == 0 {

@@ -21,8 +21,8 @@ func TestMomentsGolden(t *testing.T) {
 	moments, err := analysis.At(modeltest.Source(r.Events, 3), analysis.Options{Process: "rank0", Text: r.Strings.Text}, 0, 9, int64(len(r.Events))-1)
 	assert.NoError(t, err)
 	for name, write := range map[string]func(*bytes.Buffer) error{
-		"moments.txt":  func(w *bytes.Buffer) error { return MomentsText(w, moments, layout.Options{}) },
-		"moments.md":   func(w *bytes.Buffer) error { return MomentsMarkdown(w, moments) },
+		"moments.txt":  func(w *bytes.Buffer) error { return layout.WriteText(w, layout.Options{}, MomentsSections(moments)...) },
+		"moments.md":   func(w *bytes.Buffer) error { return layout.WriteMarkdown(w, MomentsSections(moments)...) },
 		"moments.json": func(w *bytes.Buffer) error { return MomentsJSON(w, moments) },
 	} {
 		var out bytes.Buffer

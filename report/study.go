@@ -1,7 +1,6 @@
 package report
 
 import (
-	"io"
 	"math"
 	"slices"
 
@@ -11,16 +10,6 @@ import (
 )
 
 // A study reports several jobs at once: the tables and figures of the BFC paper.
-
-// StudyText writes the tables of the BFC paper over several jobs for a terminal. It fails only if w does.
-func StudyText(w io.Writer, s *compare.Study, o layout.Options) error {
-	return layout.WriteText(w, o, studySections(s)...)
-}
-
-// StudyMarkdown writes what [StudyText] does as Markdown. It fails only if w does.
-func StudyMarkdown(w io.Writer, s *compare.Study) error {
-	return layout.WriteMarkdown(w, studySections(s)...)
-}
 
 // studyTables are the measures of each table. A single table would be wider than a terminal.
 var studyTables = []struct {
@@ -36,7 +25,8 @@ var studyTables = []struct {
 		[]string{"own_idle_first", "own_idle_later"}},
 }
 
-func studySections(s *compare.Study) []layout.Section {
+// StudySections are the tables of the BFC paper over several jobs.
+func StudySections(s *compare.Study) []layout.Section {
 	var sections []layout.Section
 	for i, table := range studyTables {
 		var measures []*compare.StudyMeasure

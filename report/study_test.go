@@ -38,8 +38,8 @@ func TestStudyGolden(t *testing.T) {
 		name  string
 		write func(io.Writer) error
 	}{
-		{"study.txt", func(w io.Writer) error { return StudyText(w, sampleStudy(), layout.Options{}) }},
-		{"study.md", func(w io.Writer) error { return StudyMarkdown(w, sampleStudy()) }},
+		{"study.txt", func(w io.Writer) error { return layout.WriteText(w, layout.Options{}, StudySections(sampleStudy())...) }},
+		{"study.md", func(w io.Writer) error { return layout.WriteMarkdown(w, StudySections(sampleStudy())...) }},
 		{"study.json", func(w io.Writer) error { return StudyJSON(w, sampleStudy()) }},
 		{"study_nothing.json", func(w io.Writer) error { return StudyJSON(w, &compare.Study{}) }},
 	} {

@@ -279,6 +279,9 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind(%d)", uint8(k))
 }
 
+// MarshalText returns the kind's name, for JSON.
+func (k Kind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+
 // Valid says whether k is one of the kinds above.
 func (k Kind) Valid() bool { return k.row().name != "" }
 

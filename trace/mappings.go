@@ -3,6 +3,7 @@ package trace
 import (
 	"cmp"
 	"slices"
+	"sort"
 )
 
 // mappings are maps or aliases, cut to what is left of them: disjoint, by address.
@@ -12,13 +13,7 @@ func compareAddresses(a, b *Event) int { return cmp.Compare(a.Addr, b.Addr) }
 
 // firstEndingAfter is the index of the first mapping that ends after addr.
 func (m mappings) firstEndingAfter(addr int64) int {
-	i, _ := slices.BinarySearchFunc(m, addr, func(e Event, addr int64) int {
-		if e.Addr+e.Provided <= addr {
-			return -1
-		}
-		return 1
-	})
-	return i
+	return sort.Search(len(m), func(i int) bool { return m[i].Addr+m[i].Provided > addr })
 }
 
 // insert adds a mapping where none is. One of no bytes is none.

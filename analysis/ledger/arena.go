@@ -2,7 +2,7 @@ package ledger
 
 import (
 	"fmt"
-	"slices"
+	"sort"
 	"strconv"
 
 	"github.com/tidwall/btree"
@@ -192,11 +192,6 @@ func (ar *Arena) PausedAt(seq int64) bool {
 	if ar.Over {
 		return true
 	}
-	behind, _ := slices.BinarySearchFunc(ar.pauses, seq, func(span PauseSpan, seq int64) int {
-		if span.From <= seq {
-			return -1
-		}
-		return 1
-	})
+	behind := sort.Search(len(ar.pauses), func(i int) bool { return ar.pauses[i].From > seq })
 	return behind > 0 && seq < ar.pauses[behind-1].To
 }

@@ -1,6 +1,9 @@
 package ledger
 
-import "slices"
+import (
+	"slices"
+	"sort"
+)
 
 // Range is [from, to).
 type Range struct{ From, To int64 }
@@ -13,13 +16,7 @@ type RangeSet []Range
 
 // After is the index of the first range that ends behind addr.
 func (s RangeSet) After(addr int64) int {
-	at, _ := slices.BinarySearchFunc(s, addr, func(r Range, addr int64) int {
-		if r.To <= addr {
-			return -1
-		}
-		return 1
-	})
-	return at
+	return sort.Search(len(s), func(i int) bool { return s[i].To > addr })
 }
 
 // Overlapping is the first range that has an address of r.

@@ -1,9 +1,10 @@
 package recording
 
 import (
+	"context"
+
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/torchalloc"
-	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/dataset"
 )
 
@@ -27,7 +28,7 @@ func (in *input) model(info *dataset.Info, opt analysis.Options, result *analysi
 	}
 	follower := func() *torchalloc.Follower { return torchalloc.NewFollower(version, process.Strings().Text) }
 	model := follower()
-	if err := drain(process, model); err != nil {
+	if err := model.All(context.Background(), process.Each); err != nil {
 		for _, of := range observed {
 			of.NotFollowed = err.Error()
 		}
@@ -45,18 +46,4 @@ func (in *input) model(info *dataset.Info, opt analysis.Options, result *analysi
 		modeled.Devices[i].Native = result.Devices[i].Native
 	}
 	return modeled, nil
-}
-
-// drain has all events of a process followed.
-func drain(process *dataset.Process, f *torchalloc.Follower) error {
-	last := int64(0)
-	err := process.Each(func(e *trace.Event) error {
-		last = e.Seq
-		_, err := f.Add(e)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	return f.End(last)
 }

@@ -16,15 +16,15 @@ import (
 
 // Process describes the process that Import wrote for one device of one file.
 type Process struct {
-	Name    string // of the recording's process
-	File    string
-	Device  int
-	Entries int64 // of its trace
+	Name    string `json:"process"` // of the recording's process
+	File    string `json:"file"`
+	Device  int    `json:"device"`
+	Entries int64  `json:"events"` // of its trace
 	// Blocks and Bytes existed before the first entry: torch did not keep their begin, so earlier peaks are
 	// unknown.
-	Blocks int64
-	Bytes  int64 // of memory
-	Odd    int64 // entries and blocks that contradict others, and were left out
+	Blocks int64 `json:"blocks_before"`
+	Bytes  int64 `json:"reserved_before"` // of memory
+	Odd    int64 `json:"contradictions"`  // entries and blocks that contradict others, and were left out
 }
 
 // ErrEmpty is the error of a snapshot that holds neither entries nor segments.

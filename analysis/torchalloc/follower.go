@@ -2,6 +2,7 @@ package torchalloc
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -445,4 +446,20 @@ func (f *Follower) End(seq int64) error {
 		}
 	}
 	return nil
+}
+
+// All follows all events that each gives, and judges what is left after the last.
+func (f *Follower) All(ctx context.Context, each func(visit func(*trace.Event) error) error) error {
+	last := int64(0)
+	err := each(func(e *trace.Event) error {
+		last = e.Seq
+		if _, err := f.Add(e); err != nil {
+			return err
+		}
+		return ctx.Err()
+	})
+	if err != nil {
+		return err
+	}
+	return f.End(last)
 }

@@ -2,6 +2,7 @@ package tune
 
 import (
 	"slices"
+	"sort"
 
 	"github.com/memprof/memprof/bfc"
 )
@@ -49,13 +50,7 @@ type span struct{ from, to uint64 }
 
 // find returns the index of the first large handle that ends behind addr.
 func (h *handles) find(addr uint64) int {
-	at, _ := slices.BinarySearchFunc(h.large, addr, func(s span, addr uint64) int {
-		if s.to <= addr {
-			return -1
-		}
-		return 1
-	})
-	return at
+	return sort.Search(len(h.large), func(i int) bool { return h.large[i].to > addr })
 }
 
 // add adds a range that was mapped, cut into handles of size bytes from its start.

@@ -6,17 +6,16 @@ import (
 	"fmt"
 
 	"github.com/memprof/memprof/analysis/torchalloc"
-	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/dataset"
 )
 
 // Import says how far the allocator's decisions in an imported process were compared.
 type Import struct {
-	Format string // "torch-snapshot"
-	Blocks int64  // that were there before the first entry
-	// Version is that of PyTorch whose model came to the same addresses, sizes and segments; Why says why none did,
-	// or was not asked. One of them is "".
-	Version, Why string
+	Format  string `json:"format"`        // "torch-snapshot"
+	Blocks  int64  `json:"blocks_before"` // that were there before the first entry
+	Modeled bool   `json:"modeled"`       // a model came to the same addresses, sizes and segments
+	Version string `json:"version"`       // of PyTorch whose model that is; "" for none
+	Why     string `json:"why"`           // why none did, or was not asked
 }
 
 // imported is the versions of PyTorch whose rules differ, the likeliest first: snapshots do not say theirs.
@@ -54,11 +53,11 @@ func (r *Result) compare(ctx context.Context, p *dataset.Process, how *dataset.I
 		if how.Settings != nil {
 			f.Conf = how.Settings.Text
 		}
-		err := drain(ctx, p, f)
+		err := f.All(ctx, p.Each)
 		var d *torchalloc.Difference
 		switch {
 		case err == nil && f.Allocs == r.Allocs:
-			r.Observed, r.Import.Version, r.Import.Why = &f.Followed, of.name, ""
+			r.Observed, r.Import.Modeled, r.Import.Version, r.Import.Why = &f.Followed, true, of.name, ""
 			return nil
 		case err == nil:
 			r.Import.Why = fmt.Sprintf("%d of %d blocks are in arenas that it does not have", r.Allocs-f.Allocs, r.Allocs)
@@ -74,20 +73,4 @@ func (r *Result) compare(ctx context.Context, p *dataset.Process, how *dataset.I
 		}
 	}
 	return nil
-}
-
-// drain has all events of a process followed.
-func drain(ctx context.Context, p *dataset.Process, f *torchalloc.Follower) error {
-	last := int64(0)
-	err := p.Each(func(e *trace.Event) error {
-		last = e.Seq
-		if _, err := f.Add(e); err != nil {
-			return err
-		}
-		return ctx.Err()
-	})
-	if err != nil {
-		return err
-	}
-	return f.End(last)
 }

@@ -10,19 +10,21 @@ import (
 // allocator would not have done. It names an event, a block of events, or both: then the
 // event lies in the block, which was changed somewhere, at that event at the latest.
 type Mismatch struct {
-	Process string // "rank0"
+	Process string `json:"-"` // "rank0"
 
-	Seq      int64 // of the first wrong event, -1 if only its block is known
-	Kind     trace.Kind
-	Expected string // what the replay does there
-	Found    string // what the trace has instead
+	Seq      int64      `json:"seq"` // of the first wrong event, -1 if only its block is known
+	Kind     trace.Kind `json:"kind,omitempty"`
+	Expected string     `json:"expected,omitempty"` // what the replay does there
+	Found    string     `json:"found,omitempty"`    // what the trace has instead
 
 	// FirstSeq and LastSeq are the block of events whose checksum is not the one
 	// recorded, both inclusive; -1 if all checksums up to the event are right.
-	FirstSeq, LastSeq int64
+	FirstSeq int64 `json:"first_seq"`
+	LastSeq  int64 `json:"last_seq"`
 	// Recorded and Present are how many events the collector wrote and how many there
 	// are. They differ only in a block at the end of what is there.
-	Recorded, Present int64
+	Recorded int64 `json:"-"`
+	Present  int64 `json:"-"`
 
 	position int64 // of the event among those of the process
 	gone     error // the event is of an arena whose policy memprof no longer has

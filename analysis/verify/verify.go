@@ -28,31 +28,31 @@ var (
 
 // Result is what was verified of a trace.
 type Result struct {
-	Process string // "rank0"
-	Events  int64  // of all kinds
-	Allocs  int64  // blocks that the replay placed at the same address with the same size
-	Frees   int64  // a pending free counts once
-	Growths int64  // that the memory granted
-	Arenas  int64  // of our allocator, and of PyTorch's own
+	Process string `json:"-"`       // "rank0"
+	Events  int64  `json:"events"`  // of all kinds
+	Allocs  int64  `json:"allocs"`  // blocks that the replay placed at the same address with the same size
+	Frees   int64  `json:"frees"`   // a pending free counts once
+	Growths int64  `json:"growths"` // that the memory granted
+	Arenas  int64  `json:"arenas"`  // of our allocator, and of PyTorch's own
 	// Observed is what was compared of PyTorch's own allocator, and is in the counts above; nil if it was not observed.
-	Observed *torchalloc.Followed
+	Observed *torchalloc.Followed `json:"observed,omitempty"`
 
 	// Import says how far an imported process was compared; nil if it was recorded.
-	Import *Import
+	Import *Import `json:"import,omitempty"`
 
-	// Complete says that the process was recorded to its end, and all of that was verified.
-	Complete bool
 	// Dropped is how many events a ring dropped before the first that was verified. Then no placement was replayed: what was
 	// verified is that the events are whole and unchanged, and that blocks, frees and mapped memory match each other
 	// and what the ring restated.
-	Dropped int64
-	// EndsAt says up to which event the trace was verified, and why, if it is not Complete.
-	EndsAt string
-	// EndSeq is the last event that was verified, -1 for none.
-	EndSeq int64
+	Dropped int64 `json:"dropped,omitempty"`
 	// Counted is how many events, from the first, are as many as the hook itself counted, with their requests and frees; 0 where the
 	// recording has no totals.
-	Counted int64
+	Counted int64 `json:"counted"`
+	// Complete says that the process was recorded to its end, and all of that was verified.
+	Complete bool `json:"complete"`
+	// EndSeq is the last event that was verified, -1 for none.
+	EndSeq int64 `json:"end_seq"`
+	// EndsAt says up to which event the trace was verified, and why, if it is not Complete.
+	EndsAt string `json:"ends_at,omitempty"`
 }
 
 // Process verifies all events of a process in one pass. The error is a *[Mismatch] if the

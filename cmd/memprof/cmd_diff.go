@@ -90,7 +90,7 @@ func (o *diffOptions) run(stdout, stderr io.Writer, args []string) error {
 		compared.BaseCourse, compared.NewCourse = report.CourseOf(base[0]), report.CourseOf(with[0])
 		return o.writePage(stdout, compared)
 	}
-	return printAs(stdout, o.Format, compared, report.DiffText, report.DiffMarkdown, report.DiffJSON)
+	return printAs(stdout, o.Format, compared, report.DiffSections, report.DiffJSON)
 }
 
 // writePage writes the page to the file of -o, or else prints it.

@@ -135,7 +135,7 @@ func (o *fitOptions) run(ctx context.Context, stdout io.Writer, paths []string) 
 	if result.Answer, err = fit.Find(ctx, jobs, options); err != nil {
 		return exit.Input(err)
 	}
-	if err := printAs(stdout, o.Format, result, report.FitText, report.FitMarkdown, report.FitJSON); err != nil {
+	if err := printAs(stdout, o.Format, result, report.FitSections, report.FitJSON); err != nil {
 		return err
 	}
 	if !result.Fits() {

@@ -87,7 +87,7 @@ func (o *importOptions) run(stdout io.Writer, files []string) error {
 		return importError(err)
 	}
 	if o.JSON {
-		return screen.JSON(stdout, imported{Run: o.Output, Processes: importedProcesses(made)})
+		return screen.JSON(stdout, imported{o.Output, made})
 	}
 	return o.print(stdout, made)
 }
@@ -119,24 +119,6 @@ func (o *importOptions) print(stdout io.Writer, made []snapshot.Process) error {
 
 // imported is what --json prints.
 type imported struct {
-	Run       string            `json:"run"`
-	Processes []importedProcess `json:"processes"`
-}
-
-type importedProcess struct {
-	Name    string `json:"process"`
-	File    string `json:"file"`
-	Device  int    `json:"device"`
-	Entries int64  `json:"events"`
-	Blocks  int64  `json:"blocks_before"`
-	Bytes   int64  `json:"reserved_before"`
-	Odd     int64  `json:"contradictions"`
-}
-
-func importedProcesses(made []snapshot.Process) []importedProcess {
-	out := make([]importedProcess, len(made))
-	for i, p := range made {
-		out[i] = importedProcess(p)
-	}
-	return out
+	Run       string             `json:"run"`
+	Processes []snapshot.Process `json:"processes"`
 }

@@ -174,7 +174,7 @@ func (o *kvOptions) run(cmd *cobra.Command) error {
 	if err := served.Simulate(cmd.Context(), k); err != nil {
 		return err
 	}
-	return printAs(cmd.OutOrStdout(), o.Format, k, kv.Text, kv.Markdown, kv.JSON)
+	return printAs(cmd.OutOrStdout(), o.Format, k, kv.Sections, kv.JSON)
 }
 
 // model reads the flags about the model: its layers by what they keep on one GPU of the greatest stage, without a

@@ -361,7 +361,7 @@ func (o *reportOptions) at(stdout, stderr io.Writer, paths []string) error {
 	if len(moments) == 0 && missing != nil {
 		return missing
 	}
-	return printAs(stdout, o.Format, moments, report.MomentsText, report.MomentsMarkdown, report.MomentsJSON)
+	return printAs(stdout, o.Format, moments, report.MomentsSections, report.MomentsJSON)
 }
 
 // eventFlag is the number of an event, from 0, if one is given.

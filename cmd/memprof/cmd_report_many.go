@@ -35,7 +35,7 @@ func (o *reportOptions) paper(stdout, stderr io.Writer, paths []string) error {
 	if len(study.Jobs) == 0 {
 		return cmp.Or(unread, exit.Usagef("no job for the table: %s: %s", study.LeftOut[0].Name, study.LeftOut[0].Why))
 	}
-	return cmp.Or(printAs(stdout, o.Format, &study.Study, report.StudyText, report.StudyMarkdown, report.StudyJSON), unread)
+	return cmp.Or(printAs(stdout, o.Format, &study.Study, report.StudySections, report.StudyJSON), unread)
 }
 
 // paperStudy is a study, and the processes of its recordings, from which some may have been chosen.
@@ -99,7 +99,7 @@ func (o *reportOptions) fleet(stdout, stderr io.Writer, paths []string) error {
 	if err != nil {
 		return exit.Input(err)
 	}
-	return printAs(stdout, o.Format, f, fleet.Text, fleet.Markdown, fleet.JSON)
+	return printAs(stdout, o.Format, f, fleet.Sections, fleet.JSON)
 }
 
 // fleetOf returns the recordings of paths if they have more processes than are reported by their events, else none. Recordings in

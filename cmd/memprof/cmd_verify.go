@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/memprof/memprof/analysis/plain"
-	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/analysis/verify"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
@@ -66,20 +65,36 @@ recording or a folder of recordings.`,
 	return cmd
 }
 
-// verifiedRun is the result of one recording.
+// verifiedRun is the result of one recording, as --json prints it.
 type verifiedRun struct {
-	Path      string
-	Processes []verified
-	Missing   []dataset.Missing
-	Readings  *verifiedReadings
+	Path      string            `json:"path,omitempty"` // of several recordings
+	OK        bool              `json:"ok"`             // everything about it is right
+	Processes []verified        `json:"processes"`
+	Missing   []dataset.Missing `json:"missing,omitempty"`
+	Readings  *verifiedReadings `json:"readings"`
 }
 
-// verified is the result of one process: one of Result, Mismatch and Unjudged is set.
+// verified is the result of one process. That of one that is not OK is empty, and Mismatch or Unjudged says why.
 type verified struct {
-	Process  string
-	Result   *verify.Result
-	Mismatch *verify.Mismatch
-	Unjudged string // why nothing of an allocator that was observed could be compared
+	Process string `json:"process"`
+	OK      bool   `json:"ok"`
+	verify.Result
+	Mismatch *mismatch `json:"mismatch,omitempty"`
+	Unjudged string    `json:"unjudged,omitempty"` // why nothing of an allocator that was observed could be compared
+}
+
+// mismatch is what is wrong, and the same in words.
+type mismatch struct {
+	*verify.Mismatch
+	Message string `json:"message"`
+}
+
+// mismatchOf returns the mismatch that an error is; nil for any other error.
+func mismatchOf(err error) *mismatch {
+	if wrong, ok := errors.AsType[*verify.Mismatch](err); ok {
+		return &mismatch{wrong, wrong.Error()}
+	}
+	return nil
 }
 
 func (o *verifyOptions) run(ctx context.Context, stdout, stderr io.Writer, paths []string) error {
@@ -96,6 +111,9 @@ func (o *verifyOptions) run(ctx context.Context, stdout, stderr io.Writer, paths
 		if err != nil {
 			return err
 		}
+		if len(runs) > 1 {
+			result.Path = run.Dir
+		}
 		results = append(results, result)
 	}
 	show := printVerified
@@ -110,8 +128,8 @@ func (o *verifyOptions) run(ctx context.Context, stdout, stderr io.Writer, paths
 		if absent := run.Absent(); len(absent) > 0 {
 			fmt.Fprintf(stderr, "memprof: warning: %s: %s\n", run.Dir, absentRanks(absent))
 		}
-		if !results[i].ok() {
-			wrong = append(wrong, results[i].Path)
+		if !results[i].OK {
+			wrong = append(wrong, run.Dir)
 		}
 	}
 	switch len(wrong) {
@@ -129,13 +147,10 @@ func verifyRun(ctx context.Context, run *dataset.Run) (verifiedRun, error) {
 		return verifiedRun{}, err
 	}
 	readings, err := verifyReadings(ctx, run)
-	return verifiedRun{run.Dir, processes, run.Missing(), readings}, err
-}
-
-// ok says whether everything about a recording is right.
-func (v *verifiedRun) ok() bool {
 	wrong := func(v verified) bool { return v.Mismatch != nil }
-	return len(v.Missing) == 0 && (v.Readings == nil || v.Readings.OK) && !slices.ContainsFunc(v.Processes, wrong)
+	missing := run.Missing()
+	ok := len(missing) == 0 && (readings == nil || readings.OK) && !slices.ContainsFunc(processes, wrong)
+	return verifiedRun{OK: ok, Processes: processes, Missing: missing, Readings: readings}, err
 }
 
 // verifyAll verifies every process. A process without allocations, such as a launcher that only queried the
@@ -145,18 +160,19 @@ func verifyAll(ctx context.Context, run *dataset.Run) ([]verified, error) {
 	var nothing error
 	for _, process := range run.Processes {
 		result, err := verifyProcess(ctx, run, process)
-		var mismatch *verify.Mismatch
+		failed := verified{Process: process.Name, Result: verify.Result{EndSeq: -1}, Mismatch: mismatchOf(err)}
 		switch {
-		case errors.As(err, &mismatch):
-			all = append(all, verified{Process: process.Name, Mismatch: mismatch})
+		case failed.Mismatch != nil:
+			all = append(all, failed)
 		case errors.Is(err, verify.ErrNothingToVerify):
 			nothing = cmp.Or(nothing, err)
 		case errors.Is(err, verify.ErrObserved):
-			nothing, all = err, append(all, verified{Process: process.Name, Unjudged: err.Error()})
+			failed.Unjudged = err.Error()
+			nothing, all = err, append(all, failed)
 		case err != nil:
 			return nil, exit.Input(err)
 		default:
-			all = append(all, verified{Process: process.Name, Result: result})
+			all = append(all, verified{Process: process.Name, OK: true, Result: *result})
 		}
 	}
 	if !slices.ContainsFunc(all, func(v verified) bool { return v.Unjudged == "" }) {
@@ -186,7 +202,7 @@ func printVerified(stdout io.Writer, results []verifiedRun) error {
 	for i := range results {
 		r := &results[i]
 		var lines []string
-		if len(results) > 1 {
+		if r.Path != "" {
 			lines = append(lines, r.Path)
 		}
 		for _, m := range r.Missing {
@@ -209,12 +225,12 @@ func printVerified(stdout io.Writer, results []verifiedRun) error {
 
 func (v *verified) lines() []string {
 	if v.Mismatch != nil {
-		return []string{"WRONG  " + v.Mismatch.Error()}
+		return []string{"WRONG  " + v.Mismatch.Message}
 	}
 	if v.Unjudged != "" {
 		return []string{"-      " + v.Unjudged}
 	}
-	r := v.Result
+	r := &v.Result
 	if r.Dropped > 0 {
 		return ringLines(v.Process, r)
 	}
@@ -269,84 +285,19 @@ func ringLines(process string, r *verify.Result) []string {
 	return lines
 }
 
-type jsonVerifiedProcess struct {
-	Process  string               `json:"process"`
-	OK       bool                 `json:"ok"`
-	Events   int64                `json:"events"`
-	Allocs   int64                `json:"allocs"`
-	Frees    int64                `json:"frees"`
-	Growths  int64                `json:"growths"`
-	Arenas   int64                `json:"arenas"`
-	Observed *torchalloc.Followed `json:"observed,omitempty"`
-	Import   *jsonImport          `json:"import,omitempty"`
-	Dropped  int64                `json:"dropped,omitempty"` // events before the first, by a ring; then no placement was replayed
-	Counted  int64                `json:"counted"`           // events, from the first, that are as many as the hook counted; 0: it has no totals
-	Complete bool                 `json:"complete"`
-	EndSeq   int64                `json:"end_seq"`
-	EndsAt   string               `json:"ends_at,omitempty"`
-	Mismatch *jsonMismatch        `json:"mismatch,omitempty"`
-	Unjudged string               `json:"unjudged,omitempty"` // why nothing of the process was compared
-}
-
-// jsonImport says how far an imported process was compared with the model of PyTorch's allocator.
-type jsonImport struct {
-	Format  string `json:"format"`
-	Blocks  int64  `json:"blocks_before"`
-	Modeled bool   `json:"modeled"`
-	Version string `json:"version"` // of the model that had the same
-	Why     string `json:"why"`     // none had
-}
-
-func newJSONImport(i *verify.Import) *jsonImport {
-	if i == nil {
-		return nil
-	}
-	return &jsonImport{i.Format, i.Blocks, i.Version != "", i.Version, i.Why}
-}
-
-type jsonVerified struct {
-	Path      string                `json:"path,omitempty"` // of several recordings
-	OK        bool                  `json:"ok"`
-	Processes []jsonVerifiedProcess `json:"processes"`
-	Missing   []dataset.Missing     `json:"missing,omitempty"`
-	Readings  *verifiedReadings     `json:"readings"`
-}
-
 // printVerifiedJSON prints the object of one recording, or a list of those of several.
 func printVerifiedJSON(stdout io.Writer, results []verifiedRun) error {
 	if len(results) == 1 {
-		return screen.JSON(stdout, newJSONVerified(&results[0]))
+		return screen.JSON(stdout, results[0])
 	}
-	list := []jsonVerified{}
-	for i := range results {
-		v := newJSONVerified(&results[i])
-		v.Path = results[i].Path
-		list = append(list, v)
-	}
-	return screen.JSON(stdout, list)
-}
-
-func newJSONVerified(result *verifiedRun) jsonVerified {
-	out := jsonVerified{OK: result.ok(), Missing: result.Missing, Readings: result.Readings}
-	for _, v := range result.Processes {
-		if v.Result == nil {
-			out.Processes = append(out.Processes, jsonVerifiedProcess{Process: v.Process, EndSeq: -1, Mismatch: newJSONMismatch(v.Mismatch), Unjudged: v.Unjudged})
-			continue
-		}
-		r := v.Result
-		out.Processes = append(out.Processes, jsonVerifiedProcess{
-			Process: v.Process, OK: true, Events: r.Events, Allocs: r.Allocs, Frees: r.Frees, Growths: r.Growths, Arenas: r.Arenas,
-			Observed: r.Observed, Import: newJSONImport(r.Import), Dropped: r.Dropped, Counted: r.Counted, Complete: r.Complete, EndSeq: r.EndSeq, EndsAt: r.EndsAt,
-		})
-	}
-	return out
+	return screen.JSON(stdout, results)
 }
 
 // verifiedReadings is the result for the readings of the devices' used memory.
 type verifiedReadings struct {
-	OK       bool          `json:"ok"`
-	Events   int64         `json:"events"`
-	Mismatch *jsonMismatch `json:"mismatch,omitempty"`
+	OK       bool      `json:"ok"`
+	Events   int64     `json:"events"`
+	Mismatch *mismatch `json:"mismatch,omitempty"`
 }
 
 // verifyReadings verifies the readings of a run; nil if it has none. Reports do without readings that cannot be
@@ -359,11 +310,11 @@ func verifyReadings(ctx context.Context, run *dataset.Run) (*verifiedReadings, e
 		return nil, nil
 	}
 	events, err := verify.Readings(ctx, run.Readings)
-	var mismatch *verify.Mismatch
-	if err != nil && !errors.As(err, &mismatch) {
+	wrong := mismatchOf(err)
+	if err != nil && wrong == nil {
 		return nil, exit.Input(err)
 	}
-	return &verifiedReadings{mismatch == nil, events, newJSONMismatch(mismatch)}, nil
+	return &verifiedReadings{wrong == nil, events, wrong}, nil
 }
 
 func (v *verifiedReadings) line() string {
@@ -371,25 +322,4 @@ func (v *verifiedReadings) line() string {
 		return "WRONG  " + v.Mismatch.Message
 	}
 	return "ok     " + dataset.ReadingsName + ": " + plain.Counted(v.Events, "reading") + ", whole and unchanged"
-}
-
-type jsonMismatch struct {
-	Seq      int64  `json:"seq"` // -1: only the block is known
-	Kind     string `json:"kind,omitempty"`
-	Expected string `json:"expected,omitempty"`
-	Found    string `json:"found,omitempty"`
-	FirstSeq int64  `json:"first_seq"` // of the block; -1: all checksums are right
-	LastSeq  int64  `json:"last_seq"`
-	Message  string `json:"message"`
-}
-
-func newJSONMismatch(m *verify.Mismatch) *jsonMismatch {
-	if m == nil {
-		return nil
-	}
-	wrong := &jsonMismatch{Seq: m.Seq, Expected: m.Expected, Found: m.Found, FirstSeq: m.FirstSeq, LastSeq: m.LastSeq, Message: m.Error()}
-	if m.Seq >= 0 {
-		wrong.Kind = m.Kind.String()
-	}
-	return wrong
 }

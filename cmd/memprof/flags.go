@@ -44,15 +44,15 @@ func (f *formatFlags) validate() error {
 	return nil
 }
 
-// printAs prints a result in a format of formatFlags, by the function for it.
-func printAs[T any](stdout io.Writer, format string, result T, text func(io.Writer, T, layout.Options) error, markdown, json func(io.Writer, T) error) error {
+// printAs prints a result in a format of formatFlags: its sections, or by the function for JSON.
+func printAs[T any](stdout io.Writer, format string, result T, sections func(T) []layout.Section, json func(io.Writer, T) error) error {
 	switch format {
 	case "json":
 		return json(stdout, result)
 	case "markdown":
-		return markdown(stdout, result)
+		return layout.WriteMarkdown(stdout, sections(result)...)
 	}
-	return text(stdout, result, screen.Options(stdout))
+	return layout.WriteText(stdout, screen.Options(stdout), sections(result)...)
 }
 
 // processFlags choose processes of recordings by name; all if none is given.

@@ -198,11 +198,11 @@ func documents(t *testing.T) map[string][][]byte {
 	memory := top.Memory{Course: []int64{1}, Categories: []top.Share{{}}, Modules: []top.Share{{}}, Arena: &name, Stream: &one, Pool: "1", Tag: "kv", IsPaused: true, MaxRequested: &one, OOMs: &one}
 	busy := top.Process{Rate: &rate, Problem: "none", Devices: []top.Memory{memory}, Arenas: []top.Memory{memory}}
 	docs["top"] = append(docs["top"], mustMarshal(t, top.View{Command: []string{}, Processes: []top.Process{busy}, Cards: []top.Card{{Used: &one}, {}}}))
-	native := verifiedRun{Processes: []verified{{Result: &verify.Result{Complete: true, Observed: &torchalloc.Followed{}}}}}
+	native := verifiedRun{Processes: []verified{{Result: verify.Result{Complete: true, Observed: &torchalloc.Followed{}}}}}
 	nodes := makeFleet(t, 72)
 	add("report-many", exit.Fine, "report", "--json", nodes)
-	docs["verify"] = append(docs["verify"], mustMarshal(t, newJSONVerified(&native))) // no sample is of --allocator native
-	docs["verify"] = append(docs["verify"], mustMarshal(t, newJSONVerified(&verifiedRun{Processes: []verified{{Result: &verify.Result{Dropped: 1}}}})))
+	docs["verify"] = append(docs["verify"], mustMarshal(t, native)) // no sample is of --allocator native
+	docs["verify"] = append(docs["verify"], mustMarshal(t, verifiedRun{Processes: []verified{{Result: verify.Result{Dropped: 1}}}}))
 	docs["snapshot"] = [][]byte{mustMarshal(t, jsonSnapshot{Processes: []jsonSnapshotProcess{{}}})} // of a job that runs
 	docs["rerun"] = [][]byte{mustMarshal(t, jsonRerun{})}                                           // what rerun prints needs CUDA
 	return docs

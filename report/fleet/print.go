@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -16,15 +15,8 @@ const (
 	mostOutliers = 6
 )
 
-// Text prints the report for a terminal, in at most 60 lines at 100 columns.
-func Text(w io.Writer, f *Fleet, o layout.Options) error {
-	return layout.WriteText(w, o, f.sections()...)
-}
-
-// Markdown prints the report as Markdown.
-func Markdown(w io.Writer, f *Fleet) error { return layout.WriteMarkdown(w, f.sections()...) }
-
-func (f *Fleet) sections() []layout.Section {
+// Sections are the report, in at most 60 lines at 100 columns.
+func Sections(f *Fleet) []layout.Section {
 	spreads := f.Spreads()
 	return []layout.Section{f.head(spreads), f.spreadSection(spreads), f.outlierSection(spreads)}
 }

@@ -4,7 +4,6 @@ package kv
 
 import (
 	"fmt"
-	"io"
 	"math"
 
 	"github.com/memprof/memprof/analysis/kvcache"
@@ -26,16 +25,6 @@ type Simulation struct {
 	Timing        *serving.Timing   // nil: steps of constant time, or recorded ones
 	Results       []*kvcache.Result // of each policy one, or one for each rate
 	Stages        int               // GPUs that the layers are divided over; 0 or 1: one
-}
-
-// Text writes the simulation for a terminal. It fails only if w does.
-func Text(w io.Writer, k *Simulation, o layout.Options) error {
-	return layout.WriteText(w, o, sections(k)...)
-}
-
-// Markdown writes what Text does as GitHub-flavoured Markdown. It fails only if w does.
-func Markdown(w io.Writer, k *Simulation) error {
-	return layout.WriteMarkdown(w, sections(k)...)
 }
 
 func titleOf(k *Simulation) string {
@@ -63,7 +52,8 @@ func lineOf(k *Simulation) string {
 	return line
 }
 
-func sections(k *Simulation) []layout.Section {
+// Sections are the simulation: its memory, and what each policy made of it.
+func Sections(k *Simulation) []layout.Section {
 	sections := []layout.Section{{Title: titleOf(k), Before: layout.Note(lineOf(k)), Heading: true}}
 	if k.Card != nil {
 		sections = append(sections, cardSection(k))

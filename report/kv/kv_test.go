@@ -46,8 +46,8 @@ func twoPolicies() *Simulation {
 func TestGoldenKV(t *testing.T) {
 	k := twoPolicies()
 	var text, markdown, object bytes.Buffer
-	assert.NoError(t, Text(&text, k, layout.Options{}))
-	assert.NoError(t, Markdown(&markdown, k))
+	assert.NoError(t, layout.WriteText(&text, layout.Options{}, Sections(k)...))
+	assert.NoError(t, layout.WriteMarkdown(&markdown, Sections(k)...))
 	assert.NoError(t, JSON(&object, k))
 	reporttest.Golden(t, "kv.txt", text.Bytes())
 	reporttest.Golden(t, "kv.md", markdown.Bytes())
@@ -75,7 +75,7 @@ func TestKVJSONAddsUp(t *testing.T) {
 func TestKVWithoutSteps(t *testing.T) {
 	k := &Simulation{Ranks: 1, Memory: 64, BytesPerToken: 1, Results: []*kvcache.Result{{Policy: "max:99", Capacity: 64, Requests: 1, Rejected: 1}}}
 	var text, object bytes.Buffer
-	assert.NoError(t, Text(&text, k, layout.Options{}))
+	assert.NoError(t, layout.WriteText(&text, layout.Options{}, Sections(k)...))
 	assert.NoError(t, JSON(&object, k))
 	assert.That(t, !strings.Contains(text.String(), "%") && strings.Contains(object.String(), `"mean": null`), "shares of nothing:\n%s\n%s", &text, &object)
 }
@@ -100,7 +100,7 @@ func TestGoldenSweep(t *testing.T) {
 	}
 	k.Results[0].Served.Latency = kvcache.Spread{Mean: math.NaN(), P90: math.NaN()} // none finished
 	var text, object bytes.Buffer
-	assert.NoError(t, Text(&text, k, layout.Options{}))
+	assert.NoError(t, layout.WriteText(&text, layout.Options{}, Sections(k)...))
 	assert.NoError(t, JSON(&object, k))
 	reporttest.Golden(t, "kv-sweep.txt", text.Bytes())
 	reporttest.Golden(t, "kv-sweep.json", object.Bytes())

@@ -49,6 +49,7 @@ type Section struct {
 
 	Open    bool // the table has no frame, and no rule below its names
 	Heading bool // heads the sections up to the next heading: a title and notes, no table
+	Last    bool // nothing follows: text has no blank line below it
 
 	AtPins bool // a page shows this for the pinned instant in a way of its own
 	Listed bool // a page shows the whole list in a way of its own

@@ -24,31 +24,14 @@ type Options struct {
 
 // WriteText writes sections for a terminal. It fails only if w does.
 func WriteText(w io.Writer, o Options, sections ...Section) error {
-	for i := range sections { // one at a time: all processes of a large job have a gigabyte of text
-		if _, err := w.Write(textOf(o, sections[i:i+1])); err != nil {
+	for _, s := range sections { // one at a time: all processes of a large job have a gigabyte of text
+		var out bytes.Buffer
+		printer{&out, o}.section(s)
+		if _, err := w.Write(out.Bytes()); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// WriteScreen is WriteText without the blank line at the end, for what has to fit into few lines.
-func WriteScreen(w io.Writer, o Options, sections ...Section) error {
-	text := textOf(o, sections)
-	if bytes.HasSuffix(text, []byte("\n\n")) {
-		text = text[:len(text)-1]
-	}
-	_, err := w.Write(text)
-	return err
-}
-
-func textOf(o Options, sections []Section) []byte {
-	var out bytes.Buffer
-	p := printer{&out, o}
-	for _, s := range sections {
-		p.section(s)
-	}
-	return out.Bytes()
 }
 
 // printer writes sections for a terminal.
@@ -78,7 +61,7 @@ func (p printer) section(s Section) {
 	for _, c := range s.After {
 		p.line(c)
 	}
-	if len(s.After) > 0 || !s.Heading {
+	if !s.Last && (len(s.After) > 0 || !s.Heading) {
 		p.w.WriteByte('\n')
 	}
 }
