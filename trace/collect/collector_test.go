@@ -156,9 +156,8 @@ func TestCollect(t *testing.T) {
 	}
 	tracetest.Same(t, p, events, texts)
 	left, _ := os.ReadDir(dir)
-	if len(left) != 5 { // run.json, three parts and one
-		t.Errorf("left in the run directory: %v", left)
-	}
+	// run.json, three parts and one
+	assert.That(t, len(left) == 5, "left in the run directory: %v", left)
 }
 
 // TestSegmentsGoWithTheirPart: not before it is complete, and not those it needs no more.
@@ -228,9 +227,7 @@ func TestRecoverEqualsCollect(t *testing.T) {
 			t.Errorf("kill at %d: error %v before recovery, want unfinished", killAt, err)
 		}
 		summary := recovered(t, dir)
-		if summary.Events != n+1 || len(summary.Processes) != 1 || summary.Processes[0].Ending.Lost != 1 {
-			t.Errorf("kill at %d: summary %+v", killAt, summary)
-		}
+		assert.That(t, summary.Events == n+1 && len(summary.Processes) == 1 && summary.Processes[0].Ending.Lost == 1, "kill at %d: summary %+v", killAt, summary)
 		p := tracetest.One(t, dir)
 		got := tracetest.WithTexts(tracetest.Events(t, p), p.Strings().Text)
 		assert.That(t, len(got) == n+1 && slices.Equal(got[:n], want) && strings.Contains(got[n], "Kind:lost"), "kill at %d: events differ", killAt)

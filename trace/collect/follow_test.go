@@ -169,7 +169,5 @@ func TestFollowTakenAway(t *testing.T) {
 			}
 		}
 	}, func(*trace.Event) error { events++; return nil })
-	if err != nil || begins != 2 || events != 0 || !processes[0].Ended() {
-		t.Errorf("%v after %d begins and %d events, ended %v", err, begins, events, processes[0].Ended())
-	}
+	assert.That(t, err == nil && begins == 2 && events == 0 && processes[0].Ended(), "%v after %d begins and %d events, ended %v", err, begins, events, processes[0].Ended())
 }

@@ -167,9 +167,7 @@ func TestOpenLiveMoving(t *testing.T) {
 			seq++
 			return nil
 		})
-		if err != nil || wrong != "" || seq != p.Events || seq < last {
-			t.Fatalf("%d events in %d parts, %d after %d: %v %s", p.Events, len(parts), seq, last, err, wrong)
-		}
+		assert.Must(t, err == nil && wrong == "" && seq == p.Events && seq >= last, "%d events in %d parts, %d after %d: %v %s", p.Events, len(parts), seq, last, err, wrong)
 		opened, last = opened+1, seq
 	}
 	assert.That(t, opened >= 2 && last == int64(len(events)), "opened %d times, at last with %d events, want %d", opened, last, len(events))

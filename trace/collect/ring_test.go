@@ -30,9 +30,7 @@ func ringRun(t *testing.T, failed func(requests int64)) *recordedLive {
 func checkRing(t *testing.T, p *dataset.Process, events []trace.Event, texts []string) {
 	t.Helper()
 	first := p.Parts[0].FirstSeq
-	if p.Dropped() != first || p.Events != int64(len(events))-first {
-		t.Fatalf("%d events from %d on, %d dropped; want all of %d", p.Events, first, p.Dropped(), len(events))
-	}
+	assert.Must(t, p.Dropped() == first && p.Events == int64(len(events))-first, "%d events from %d on, %d dropped; want all of %d", p.Events, first, p.Dropped(), len(events))
 	live := trace.NewLive()
 	for i := range events[:first] {
 		live.Add(&events[i])
@@ -76,9 +74,8 @@ func TestRing(t *testing.T) {
 		assert.NoError(t, err)
 		checkRing(t, run.Processes[0], events[:at+25_000], texts)
 	}
-	if most > collect.RingLeast>>22+2 { // segments have 4 MiB; one is being filled, one is next
-		t.Errorf("%d segments at a time", most)
-	}
+	// segments have 4 MiB; one is being filled, one is next
+	assert.That(t, most <= collect.RingLeast>>22+2, "%d segments at a time", most)
 
 	// A snapshot is a run of its own, which stays as it is.
 	to := t.TempDir()
