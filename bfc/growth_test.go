@@ -177,9 +177,7 @@ func TestGarbageCollection(t *testing.T) {
 	if got := a.CollectGarbage(); got != 2*mib || memory.used != 6*mib {
 		t.Errorf("collected %d, device keeps %d", got, memory.used)
 	}
-	if got := a.CollectGarbage(); got != 0 {
-		t.Errorf("collected %d of nothing", got)
-	}
+	assert.Equal(t, a.CollectGarbage(), 0, "collected of nothing")
 }
 
 // A memory that replays a damaged recording may grant nonsense, which is a refusal.
