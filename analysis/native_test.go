@@ -90,9 +90,7 @@ func TestSampledStep(t *testing.T) {
 	}
 	assert.Diff(t, growths, d.Growths, "growths")
 	assert.That(t, d.MaxT == 8600 && d.MaxC == 9216 && d.MaxR == 12288 && d.Chunks.Largest() == -1, "greatest T %d, C %d, R %d, largest free %d", d.MaxT, d.MaxC, d.MaxR, d.Chunks.Largest())
-	if want := (&torchalloc.Observed{Allocator: "native", Samples: 6}); !cmp.Equal(want, d.Native) {
-		t.Errorf("%+v, want %+v", d.Native, want)
-	}
+	assert.Diff(t, &torchalloc.Observed{Allocator: "native", Samples: 6}, d.Native)
 	spans := [][]ledger.Span{{
 		spanOf(0, 1024, ledger.SpanNotRequested), spanOf(1024, 600, ledger.SpanLive), spanOf(1624, 4096-1624, ledger.SpanNotRequested), spanOf(4096, 4096, ledger.SpanUnmapped),
 		spanOf(8192, 8000, ledger.SpanLive), spanOf(16192, 192, ledger.SpanNotRequested),

@@ -155,9 +155,7 @@ func TestOwnReadingsAreBounded(t *testing.T) {
 	b := r.Devices[0].Account
 	want := accounting.Reading{Valid: true, Used: 2100 * mib, After: 30 * ms, Steady: true}
 	assert.That(t, b.Peak.Read == want && b.UsedPeak == 9000*mib, "peak %+v, greatest %d", b.Peak.Read, b.UsedPeak)
-	if want := (accounting.Reading{Valid: true, Used: 2007 * mib, Steady: true}); b.End.Read != want {
-		t.Errorf("end %+v", b.End.Read)
-	}
+	assert.Equal(t, b.End.Read, accounting.Reading{Valid: true, Used: 2007 * mib, Steady: true}, "end")
 	for i := 1; i < len(h.Read); i++ {
 		assert.Must(t, h.Read[i].First > h.Read[i-1].Last, "stretch %d begins at %d, the one before ends at %d", i, h.Read[i].First, h.Read[i-1].Last)
 	}

@@ -311,9 +311,7 @@ func TestOtherLibrariesByKind(t *testing.T) {
 	}
 	d := &r.Devices[0]
 	assert.Diff(t, want, d.Holdings.Final.OtherMemory, "at the end")
-	if got, want := *d.OtherLibraries, (accounting.OtherLibraries{Live: 45, Peak: 100, Calls: 7}); got != want {
-		t.Errorf("external %+v, want %+v", got, want)
-	}
+	assert.Equal(t, *d.OtherLibraries, accounting.OtherLibraries{Live: 45, Peak: 100, Calls: 7}, "external")
 	// Without an arena the peak is that of the sum: 50 + 45 + 7 + 4.
 	peak := d.Holdings.Peak
 	assert.That(t, peak.Sum() == 106 && peak.At.Time == 10*ms && peak.Until == 11*ms, "peak %+v", peak)

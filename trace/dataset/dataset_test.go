@@ -74,9 +74,7 @@ func TestBatches(t *testing.T) {
 	p := tracetest.One(t, dir)
 	assert.Must(t, len(p.Parts) == 3, "%d parts, want 3", len(p.Parts))
 	tracetest.Same(t, p, events, texts)
-	if got, want := len(p.Checksums()), 37; got != want { // 36 blocks of 4,096 and the rest
-		t.Errorf("%d checksums, want %d", got, want)
-	}
+	assert.Equal(t, len(p.Checksums()), 37, "checksums") // 36 blocks of 4,096 and the rest
 	// A part alone brings its own checksum seed.
 	alone := tracetest.One(t, p.Parts[1].Path)
 	sums := tracetest.Rolling(t, alone)
