@@ -102,12 +102,8 @@ func TestBallastIsEnough(t *testing.T) {
 		return &ballastFile{PartFile: f, path: ballast, gone: func() { disk.add(8 << 20) }}, err
 	}
 	c := newCollector(t, dir, opt)
-	if _, err := c.Poll(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Finish(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Poll)
+	must(t, c.Finish)
 	p := tracetest.One(t, dir)
 	assert.That(t, len(p.Parts) == 2 && p.Events == n, "%d events in %d parts, want %d in 2", p.Events, len(p.Parts), n)
 	tracetest.Same(t, p, events, texts)

@@ -63,9 +63,7 @@ func TestRing(t *testing.T) {
 	most := 0
 	for at := 0; at < 600_000; at += 25_000 {
 		r.put(events[at:at+25_000], texts)
-		if _, err := r.collector.PollLive(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.collector.PollLive)
 		most = max(most, segments(t, r.spool))
 		if at%150_000 > 0 {
 			continue
@@ -85,9 +83,7 @@ func TestRing(t *testing.T) {
 	// Held, the ring drops nothing.
 	release := r.collector.Hold()
 	r.put(events[600_000:], texts)
-	if _, err := r.collector.PollLive(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.collector.PollLive)
 	held := segments(t, r.spool)
 	release()
 	if _, err := r.collector.PollLive(); err != nil || segments(t, r.spool) > held {
@@ -119,15 +115,11 @@ func TestRingEnds(t *testing.T) {
 		events, texts := tracetest.Training(n)
 		for at := 0; at < n; at += 50_000 {
 			r.put(events[at:min(at+50_000, n)], texts)
-			if _, err := r.collector.PollLive(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, r.collector.PollLive)
 		}
 		r.spool.SetState(tracetest.Closed)
 		r.spool.Close()
-		if _, err := r.collector.Finish(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.collector.Finish)
 		run, err := dataset.Open(r.dir)
 		assert.NoError(t, err)
 		p := run.Processes[0]
@@ -144,9 +136,7 @@ func TestRingSuperseded(t *testing.T) {
 	var kept []byte
 	for at := 0; at < len(events); at += 50_000 {
 		r.put(events[at:at+50_000], texts)
-		if _, err := r.collector.PollLive(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.collector.PollLive)
 		if text, err := os.ReadFile(filepath.Join(r.dir, "rank0-0000.parquet")); err == nil {
 			kept = text
 		} else if !errors.Is(err, os.ErrNotExist) {
@@ -174,9 +164,7 @@ func TestRingFailed(t *testing.T) {
 	}
 	for at := 0; at < len(events); at += 7_000 {
 		r.put(events[at:min(at+7_000, len(events))], texts)
-		if _, err := r.collector.PollLive(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.collector.PollLive)
 	}
 	assert.That(t, want > 0 && got == want, "%d failed requests counted, %d written", got, want)
 	run, err := collect.OpenLive(r.dir)

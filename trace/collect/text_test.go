@@ -46,9 +46,7 @@ func TestValidTextsAreKept(t *testing.T) {
 		s.Append(trace.Event{Kind: trace.KindIteration, Device: trace.NoDevice, Arena: trace.NoArena}, long)
 	}
 	for range 3 {
-		if _, err := c.PollLive(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.PollLive)
 	}
 	c.Kill()
 	s.Append(trace.Event{Kind: trace.KindIteration, Device: trace.NoDevice, Arena: trace.NoArena}, long)
