@@ -331,9 +331,7 @@ func TestAttributionIsWhatItsDefinitionCounts(t *testing.T) {
 			t.Fatalf("at the peak, seq %d:\n%s", d.Peak.Seq, diff)
 		}
 		for i, o := range d.OOMs {
-			if (o.Held != nil) != (i < heldOOMs) {
-				t.Fatalf("failed request %d: held %v", i, o.Held)
-			}
+			assert.Must(t, (o.Held != nil) == (i < heldOOMs), "failed request %d: held %v", i, o.Held)
 			if o.Held == nil {
 				continue
 			}

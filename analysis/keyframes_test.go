@@ -341,9 +341,7 @@ func TestKeyframesOfEachIteration(t *testing.T) {
 	if diff := gocmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	if k.IterationsEach != 1 || k.EventsEach != 1 || k.GrowthsEach != 1 {
-		t.Errorf("a pair for each %d iterations, %d events; each %d. growth", k.IterationsEach, k.EventsEach, k.GrowthsEach)
-	}
+	assert.That(t, k.IterationsEach == 1 && k.EventsEach == 1 && k.GrowthsEach == 1, "a pair for each %d iterations, %d events; each %d. growth", k.IterationsEach, k.EventsEach, k.GrowthsEach)
 	// The weights are one stretch, for as long as they live.
 	var live []keyframes.Stretch
 	for _, s := range k.Stretches {
@@ -351,9 +349,7 @@ func TestKeyframesOfEachIteration(t *testing.T) {
 			live = append(live, s)
 		}
 	}
-	if len(live) != 1 || live[0].From != 2 || live[0].To != 18 || live[0].Requested != mib || k.Origins[live[0].Origin].Name != "weights" {
-		t.Errorf("the weights are %+v", live)
-	}
+	assert.That(t, len(live) == 1 && live[0].From == 2 && live[0].To == 18 && live[0].Requested == mib && k.Origins[live[0].Origin].Name == "weights", "the weights are %+v", live)
 }
 
 // Of many iterations neighbours share a pair: the extremes stay, and memory does not grow.

@@ -135,9 +135,7 @@ func TestEveryTermIsWhatItsDefinitionCounts(t *testing.T) {
 		want.View = view
 		assert.Must(t, d.Peak == want, "peak %+v\nwant %+v", d.Peak, want)
 		assert.Must(t, d.MaxT == maxima.T && d.MaxC == maxima.C && d.MaxR == maxima.R, "maxima %d %d %d, want %+v", d.MaxT, d.MaxC, d.MaxR, maxima)
-		if d.Chunks.Largest() != largestFree.to-largestFree.from {
-			t.Fatalf("largest free %d, want %+v", d.Chunks.Largest(), largestFree)
-		}
+		assert.Must(t, d.Chunks.Largest() == largestFree.to-largestFree.from, "largest free %d, want %+v", d.Chunks.Largest(), largestFree)
 		got := [2]picture{n.none(), n.none()}
 		for _, m := range d.Map.Arenas {
 			got[m.Arena] = drawn(m)
@@ -174,9 +172,7 @@ func (n *naive) checkDevice(t *rapid.T, d *device, e *trace.Event, all ledger.Sp
 		free, small := n.free(o.Arena), n.tooSmall(o.Arena, o.Request)
 		n.free(o.Arena).Fill(&want)
 		want.View = o.Arena
-		if o.At != want || o.TooSmall != small || o.Stranded != free.Stranded || o.Free != all.Free() {
-			t.Fatalf("OOM %+v\nwant %+v, too small %d", o, want, small)
-		}
+		assert.Must(t, o.At == want && o.TooSmall == small && o.Stranded == free.Stranded && o.Free == all.Free(), "OOM %+v\nwant %+v, too small %d", o, want, small)
 	}
 }
 

@@ -165,13 +165,9 @@ func TestPicture(t *testing.T) {
 	got, want := Picture(a.Regions(), 12), "*****xxx****"
 	assert.That(t, got == want, "picture %q, want %q", got, want)
 	mustFree(t, a, keep.Addr)
-	if got, want := Picture(a.Regions(), 12), "________****"; got != want {
-		t.Errorf("picture %q, want %q", got, want)
-	}
+	assert.Equal(t, Picture(a.Regions(), 12), "________****", "picture")
 	// Narrower than the parts: what was asked for shows before padding, and that before free.
-	if got, want := Picture(a.Regions(), 1), "*"; got != want {
-		t.Errorf("picture %q, want %q", got, want)
-	}
+	assert.Equal(t, Picture(a.Regions(), 1), "*", "picture")
 	assert.Equal(t, Picture(nil, 12), "", "picture of nothing")
 }
 

@@ -63,9 +63,7 @@ func TestMinimalloc(t *testing.T) {
 			for _, c := range changes {
 				if !c.begins {
 					now -= sizes[c.buffer]
-					if _, err := a.Free(addrs[c.buffer]); err != nil {
-						t.Fatal(err)
-					}
+					mustFree(t, a, addrs[c.buffer])
 					continue
 				}
 				b, ok := a.Alloc(sizes[c.buffer])

@@ -80,9 +80,7 @@ func TestPagesInvariants(t *testing.T) {
 				}
 			default:
 				i := random.IntN(len(blocks))
-				if _, err := a.Free(blocks[i]); err != nil {
-					t.Fatal(err)
-				}
+				mustFree(t, a, blocks[i])
 				blocks[i] = blocks[len(blocks)-1]
 				blocks = blocks[:len(blocks)-1]
 			}
@@ -183,9 +181,7 @@ func TestPagesTakeWhatLacks(t *testing.T) {
 	second := alloc(4)
 	alloc(1)
 	for _, addr := range []uint64{first, second} {
-		if _, err := a.Free(addr); err != nil {
-			t.Fatal(err)
-		}
+		mustFree(t, a, addr)
 	}
 	device.Unmap(second, 2*mib)
 	assert.NoError(t, a.Unmap(second, 2*mib))

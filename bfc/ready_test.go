@@ -24,9 +24,7 @@ func TestReady(t *testing.T) {
 			alloc := func(pages uint64) uint64 { return mustAlloc(t, a, pages*mib).Addr }
 			free := func(addr uint64) {
 				t.Helper()
-				if _, err := a.Free(addr); err != nil {
-					t.Fatal(err)
-				}
+				mustFree(t, a, addr)
 				checkPages(t, a)
 			}
 			first := alloc(4)

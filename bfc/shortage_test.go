@@ -29,19 +29,14 @@ func newShortDevice(t *testing.T, seed uint64) *shortDevice {
 		Limit: NoLimit, Growth: []Growth{Double, Needed, Pages}[d.random.IntN(3)],
 		Split: []Split{SplitClassic, SplitAlways}[d.random.IntN(2)],
 	}
-	var err error
-	if d.heap, err = New(options, d.device); err != nil {
-		t.Fatal(err)
-	}
+	d.heap = mustNew(t, options, d.device)
 	return d
 }
 
 // free frees a random block.
 func (d *shortDevice) free() {
 	at := d.random.IntN(len(d.live))
-	if _, err := d.heap.Free(d.live[at]); err != nil {
-		d.Fatal(err)
-	}
+	mustFree(d.T, d.heap, d.live[at])
 	d.live = append(d.live[:at], d.live[at+1:]...)
 }
 

@@ -79,9 +79,7 @@ func TestRemapWhatIsHandedOut(t *testing.T) {
 	if got, want := a.Stats().Reserved, uint64(gib-18*mib); got != want || memory.used != want {
 		t.Errorf("reserved %d, device says %d, want %d", got, memory.used, want)
 	}
-	if got, want := a.FreeBytes(), uint64(gib-21*mib-256); got != want {
-		t.Errorf("%d free bytes, want %d: those unmapped are counted", got, want)
-	}
+	assert.Equal(t, a.FreeBytes(), gib-21*mib-256, "free bytes, with those unmapped")
 }
 
 func TestUnmapRefuses(t *testing.T) {

@@ -242,7 +242,5 @@ func TestWritePlots(t *testing.T) {
 func TestWritePlotsError(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "missing")
 	paths, err := WritePlots(missing, "x", oneEvent())
-	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), missing) || len(paths) != 0 {
-		t.Errorf("%v, %v; want an error that names %s", paths, err, missing)
-	}
+	assert.That(t, errors.Is(err, fs.ErrNotExist) && strings.Contains(err.Error(), missing) && len(paths) == 0, "%v, %v; want an error that names %s", paths, err, missing)
 }

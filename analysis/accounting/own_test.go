@@ -93,9 +93,7 @@ func TestOwnReadingsOfSharedCards(t *testing.T) {
 			}
 			analysis.Reconcile(members, test.readings, missing)
 			b := members[0].Device.Account
-			if b.Scope != test.scope || b.Missing != test.missing || b.Peak.Read.Valid != (test.missing == "") {
-				t.Errorf("scope %q, missing %q, read %+v", b.Scope, b.Missing, b.Peak.Read)
-			}
+			assert.That(t, b.Scope == test.scope && b.Missing == test.missing && b.Peak.Read.Valid == (test.missing == ""), "scope %q, missing %q, read %+v", b.Scope, b.Missing, b.Peak.Read)
 		})
 	}
 }
@@ -113,9 +111,7 @@ func TestOwnReadingsOfTwoDevices(t *testing.T) {
 	r := j.byTime().analyze(t, "rank0", nil)
 	analysis.Reconcile([]analysis.Member{{Result: r, Device: &r.Devices[0], GPU: -1}, {Result: r, Device: &r.Devices[1], GPU: -1}}, nil, "no library")
 	for _, d := range r.Devices {
-		if d.Account.Scope != accounting.ScopeCard || d.Account.Peak.Rest != 600*mib || d.Account.End.Rest != 605*mib {
-			t.Errorf("device %d: %+v", d.Device, d.Account)
-		}
+		assert.That(t, d.Account.Scope == accounting.ScopeCard && d.Account.Peak.Rest == 600*mib && d.Account.End.Rest == 605*mib, "device %d: %+v", d.Device, d.Account)
 	}
 }
 
@@ -159,9 +155,7 @@ func TestOwnReadingsAreBounded(t *testing.T) {
 	b := r.Devices[0].Account
 	want := accounting.Reading{Valid: true, Used: 2100 * mib, After: 30 * ms, Steady: true}
 	assert.That(t, b.Peak.Read == want && b.UsedPeak == 9000*mib, "peak %+v, greatest %d", b.Peak.Read, b.UsedPeak)
-	if want := (accounting.Reading{Valid: true, Used: 2007 * mib, Steady: true}); b.End.Read != want {
-		t.Errorf("end %+v", b.End.Read)
-	}
+	assert.Equal(t, b.End.Read, accounting.Reading{Valid: true, Used: 2007 * mib, Steady: true}, "end")
 	for i := 1; i < len(h.Read); i++ {
 		assert.Must(t, h.Read[i].First > h.Read[i-1].Last, "stretch %d begins at %d, the one before ends at %d", i, h.Read[i].First, h.Read[i-1].Last)
 	}

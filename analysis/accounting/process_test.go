@@ -171,9 +171,7 @@ func TestAccountingOfDevice(t *testing.T) {
 	want := accounting.Account{Scope: accounting.ScopeDevice, Processes: []string{"rank0"}, UsedBeforeJob: 2000 * mib, UsedPeak: 3520 * mib, Peak: got.Peak, End: got.End}
 	assert.Diff(t, want, *got, "account")
 	for rest, b := range map[int64]accounting.Balance{2020: got.Peak, 50: got.End} {
-		if b.Rest != rest*mib || b.Read.Used != b.Sum()+b.Rest || b.UnexplainedUnknown != accounting.WhyNotOurs || b.Unexplained != 0 {
-			t.Errorf("want a rest of %d MiB: %+v", rest, b)
-		}
+		assert.That(t, b.Rest == rest*mib && b.Read.Used == b.Sum()+b.Rest && b.UnexplainedUnknown == accounting.WhyNotOurs && b.Unexplained == 0, "want a rest of %d MiB: %+v", rest, b)
 	}
 }
 
@@ -313,9 +311,7 @@ func TestOtherLibrariesByKind(t *testing.T) {
 	}
 	d := &r.Devices[0]
 	assert.Diff(t, want, d.Holdings.Final.OtherMemory, "at the end")
-	if got, want := *d.OtherLibraries, (accounting.OtherLibraries{Live: 45, Peak: 100, Calls: 7}); got != want {
-		t.Errorf("external %+v, want %+v", got, want)
-	}
+	assert.Equal(t, *d.OtherLibraries, accounting.OtherLibraries{Live: 45, Peak: 100, Calls: 7}, "external")
 	// Without an arena the peak is that of the sum: 50 + 45 + 7 + 4.
 	peak := d.Holdings.Peak
 	assert.That(t, peak.Sum() == 106 && peak.At.Time == 10*ms && peak.Until == 11*ms, "peak %+v", peak)

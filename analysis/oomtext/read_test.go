@@ -23,17 +23,13 @@ type labeled struct {
 func texts(tb testing.TB) []labeled {
 	tb.Helper()
 	files, err := filepath.Glob("testdata/texts/*.txt")
-	if err != nil || len(files) < 60 {
-		tb.Fatalf("%d texts, want 60 or more: %v", len(files), err)
-	}
+	assert.Must(tb, err == nil && len(files) >= 60, "%d texts, want 60 or more: %v", len(files), err)
 	var all []labeled
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		assert.NoError(tb, err)
 		head, text, found := strings.Cut(string(data), "\n---\n")
-		if !found {
-			tb.Fatalf("%s has no line ---", file)
-		}
+		assert.Must(tb, found, "%s has no line ---", file)
 		l := labeled{strings.TrimSuffix(filepath.Base(file), ".txt"), map[string]string{}, text}
 		for _, line := range strings.Split(head, "\n") {
 			name, value, _ := strings.Cut(line, ": ")
@@ -180,9 +176,7 @@ func TestLine(t *testing.T) {
 	const oom = "CUDA out of memory. Tried to allocate 20.00 MiB (GPU 1; 7.79 GiB total capacity; 7.00 GiB already allocated; 1.00 MiB free; 7.10 GiB reserved in total by PyTorch)\n"
 	f, err := Read(strings.NewReader(strings.Repeat("loss 0.1\n", 40000) + "RuntimeError: " + oom + "again: " + oom))
 	assert.Must(t, err == nil && f != nil, "found %v, %v", f, err)
-	if f.Line != 40001 || f.Errors != 2 || f.Device != "1" {
-		t.Errorf("line %d, %d errors, device %q, want line 40001, 2 errors, device 1", f.Line, f.Errors, f.Device)
-	}
+	assert.That(t, f.Line == 40001 && f.Errors == 2 && f.Device == "1", "line %d, %d errors, device %q, want line 40001, 2 errors, device 1", f.Line, f.Errors, f.Device)
 }
 
 // TestDump: the dump of a Tesla K40c is read whole, bins, chunks and statistics.

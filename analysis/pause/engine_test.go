@@ -18,12 +18,8 @@ func TestEngineSettings(t *testing.T) {
 	engine, ok := c.Engine()
 	want := Engine{Weights: 15 * gib, Graphs: 2 * gib, Other: 4 * gib}
 	assert.Must(t, ok && engine == want, "engine %+v, %v, want %+v", engine, ok, want)
-	if got, want := engine.Settings(83*gib, 130*gib, 5*gib), (Settings{0.784, 0.8}); got != want { // 98 of 125, 104 of 130
-		t.Errorf("settings %+v, want %+v", got, want)
-	}
-	if got, want := engine.Settings(83*gib-1, 130*gib, 5*gib), (Settings{0.783, 0.799}); got != want { // never more than fits
-		t.Errorf("settings %+v, want %+v", got, want)
-	}
+	assert.Equal(t, engine.Settings(83*gib, 130*gib, 5*gib), Settings{0.784, 0.8}, "settings")     // 98 of 125, 104 of 130
+	assert.Equal(t, engine.Settings(83*gib-1, 130*gib, 5*gib), Settings{0.783, 0.799}, "settings") // never more than fits
 	c.Tags[2].KV = false
 	if _, ok := c.Engine(); ok {
 		t.Error("an engine without a KV cache")

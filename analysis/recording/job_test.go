@@ -46,8 +46,6 @@ func TestJobs(t *testing.T) {
 // TestPointsOf holds that the series of a job do not grow with its processes: 4,096 points are 1.4 MB a process.
 func TestPointsOf(t *testing.T) {
 	for _, c := range []struct{ wanted, processes, want int }{{4096, 0, 4096}, {4096, 128, 4096}, {4096, 129, 4064}, {16384, 64, 8192}, {4096, 10_000, 52}, {4096, 100_000, 32}} {
-		if got := pointsOf(c.wanted, c.processes); got != c.want {
-			t.Errorf("%d processes of which %d points are wanted have %d, want %d", c.processes, c.wanted, got, c.want)
-		}
+		assert.Equal(t, pointsOf(c.wanted, c.processes), c.want, "points of %d processes of which %d are wanted", c.processes, c.wanted)
 	}
 }

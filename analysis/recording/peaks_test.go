@@ -57,9 +57,7 @@ func torchPeaks(t *testing.T, name string) (native, expandable int64) {
 		t.Fatal(err)
 	}
 	version, ok := torchOf(run.Processes[0], &run.Info)
-	if !ok {
-		t.Fatalf("%s: no PyTorch", name)
-	}
+	assert.Must(t, ok, "%s: no PyTorch", name)
 	reader, err := run.Processes[0].NewReader()
 	if err != nil {
 		t.Fatal(err)
@@ -69,9 +67,7 @@ func torchPeaks(t *testing.T, name string) (native, expandable int64) {
 		Settings: []torchalloc.Settings{torchSettings(t, "", version), torchSettings(t, "expandable_segments:True", version)},
 		Version:  version, Text: run.Processes[0].Strings().Text,
 	})
-	if err != nil || len(torch) != 2 {
-		t.Fatalf("%s: %d replays under PyTorch's allocator, %v", name, len(torch), err)
-	}
+	assert.Must(t, err == nil && len(torch) == 2, "%s: %d replays under PyTorch's allocator, %v", name, len(torch), err)
 	return torch[0].Reserved[0], torch[1].Reserved[0]
 }
 
@@ -105,9 +101,7 @@ func TestPeaks(t *testing.T) {
 	n := float64(len(names))
 	mean := math.Exp(logs / n)
 	fmt.Printf("compact reserves %.4f of before in the geometric mean, %.4f of expandable segments in the mean\n", mean, overTorch/n)
-	if len(names) != 33 || mean > 1.003 || overTorch/n > 0.97 {
-		t.Errorf("%d recordings: compact reserves %.4f of before, %.4f of expandable segments", len(names), mean, overTorch/n)
-	}
+	assert.That(t, len(names) == 33 && mean <= 1.003 && overTorch/n <= 0.97, "%d recordings: compact reserves %.4f of before, %.4f of expandable segments", len(names), mean, overTorch/n)
 }
 
 // TestCompactOnLeastCard replays jobs under preset compact with handles of 2 MiB, stash_comb of 16 MiB, and a limit of 1.03
@@ -126,8 +120,6 @@ func TestCompactOnLeastCard(t *testing.T) {
 		slow := float64(o.Cost) / float64(o.Duration)
 		t.Logf("%-24s requested %6d MiB; on 1.03 times that: %d refused, %.0f driver calls, %.1f %% of a step (%.1f %% without a limit)",
 			name, free.PeakT>>20, o.Refused, o.Calls, 100*slow, 100*float64(free.Cost)/float64(free.Duration))
-		if o.Refused > 0 || slow > 0.10 {
-			t.Errorf("%s: on %d MiB %d requests are refused, and driver calls take %.1f %% of a step", name, limit>>20, o.Refused, 100*slow)
-		}
+		assert.That(t, o.Refused == 0 && slow <= 0.10, "%s: on %d MiB %d requests are refused, and driver calls take %.1f %% of a step", name, limit>>20, o.Refused, 100*slow)
 	}
 }

@@ -98,9 +98,7 @@ func TestFindsChangesOfCheckpoints(t *testing.T) {
 	} {
 		_, err := pooledJob(t, 0, c.steps...)
 		var d *Difference
-		if !errors.As(err, &d) || d.Error() != c.want {
-			t.Errorf("%v\nwant %s", err, c.want)
-		}
+		assert.That(t, errors.As(err, &d) && d.Error() == c.want, "%v\nwant %s", err, c.want)
 	}
 }
 

@@ -22,9 +22,7 @@ func TestImportedSnapshots(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := verifyImported(t, dir)
-		if r.Observed == nil || r.Observed.Allocs != r.Allocs || r.Allocs < 100 || r.Import.Version != "2.7 to 2.12" || r.Import.Why != "" || !r.Complete {
-			t.Errorf("%s: %+v, %+v", name, r, r.Import)
-		}
+		assert.That(t, r.Observed != nil && r.Observed.Allocs == r.Allocs && r.Allocs >= 100 && r.Import.Version == "2.7 to 2.12" && r.Import.Why == "" && r.Complete, "%s: %+v, %+v", name, r, r.Import)
 	}
 }
 

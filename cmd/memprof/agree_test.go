@@ -71,9 +71,7 @@ func (b *bench) served(dir, memory string, p bfc.Policy, words ...string) string
 	args := append([]string{"record", "-q", "--force", "--device", "sim", "--sim-memory", memory, "--serve", "-o", b.path(dir)}, recordFlags(p)...)
 	cmd, stderr := b.memprof(append(append(args, "--", b.job), words...)...)
 	out, err := cmd.Output()
-	if err != nil {
-		b.Fatalf("%s: %v\n%s", strings.Join(cmd.Args, " "), err, stderr)
-	}
+	assert.Must(b, err == nil, "%s: %v\n%s", strings.Join(cmd.Args, " "), err, stderr)
 	return string(out)
 }
 
@@ -264,9 +262,7 @@ func (b *bench) agrees(memory string, p bfc.Policy, kind string, seed uint64) {
 	if o.late >= 0 {
 		b.Logf("%s %d: compared up to event %d, since the machine was busy then", kind, seed, o.late)
 	}
-	if !o.agrees() {
-		b.Errorf("%s %d on %s under %v: %+v", kind, seed, memory, p, o)
-	}
+	assert.That(b, o.agrees(), "%s %d on %s under %v: %+v", kind, seed, memory, p, o)
 }
 
 // TestModelOfAComb: 77 GiB are live at most. What the second iteration needs lies behind all else, in memory of blocks that are

@@ -76,9 +76,7 @@ func (b *bench) recorded(dir string) []request {
 	b.Helper()
 	run, err := dataset.Open(b.path(dir))
 	assert.NoError(b, err)
-	if len(run.Processes) != 1 {
-		b.Fatalf("%d processes recorded, want 1", len(run.Processes))
-	}
+	assert.Must(b, len(run.Processes) == 1, "%d processes recorded, want 1", len(run.Processes))
 	reader, err := run.Processes[0].NewReader()
 	assert.NoError(b, err)
 	defer reader.Close()
@@ -101,9 +99,7 @@ func (b *bench) recorded(dir string) []request {
 func (b *bench) waitUntil(what string, met func() bool) {
 	b.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); !met(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			b.Fatalf("gave up waiting until %s", what)
-		}
+		assert.Must(b, !time.Now().After(deadline), "gave up waiting until %s", what)
 	}
 }
 
@@ -162,12 +158,8 @@ func (b *bench) mustExit(code int, args ...string) string {
 func (b *bench) sameStart(dir, log string, more int) {
 	b.Helper()
 	got, want := b.recorded(dir), b.logged(log)
-	if len(want) == 0 {
-		b.Fatal("the job has logged nothing")
-	}
-	if len(got) < len(want) || len(got) > len(want)+more {
-		b.Fatalf("%d allocations in the trace, %d had returned", len(got), len(want))
-	}
+	assert.Must(b, len(want) > 0, "the job has logged nothing")
+	assert.Must(b, len(got) >= len(want) && len(got) <= len(want)+more, "%d allocations in the trace, %d had returned", len(got), len(want))
 	if diff := cmp.Diff(want, got[:len(want)]); diff != "" {
 		b.Errorf("allocations (-returned +recorded):\n%s", diff)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/memprof/memprof/bfc"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // TestResultsAgree runs jobs that write, copy and compare the contents of their blocks, on several
@@ -29,9 +30,7 @@ func TestResultsAgree(t *testing.T) {
 				if want == "" {
 					want = got
 				}
-				if got != want || !strings.Contains(got, ": 0 refused, sum ") {
-					t.Errorf("job %d under %v:\n%sand under %v:\n%s", seed, p, got, policies[0], want)
-				}
+				assert.That(t, got == want && strings.Contains(got, ": 0 refused, sum "), "job %d under %v:\n%sand under %v:\n%s", seed, p, got, policies[0], want)
 			}
 		})
 	}

@@ -19,9 +19,7 @@ func TestStartup(t *testing.T) {
 	out, err := cmd.CombinedOutput()
 	assert.NoError(t, err)
 	packages := regexp.MustCompile(`(?m)^init (github\.com/memprof/memprof/\S+) .* (\d+) bytes`).FindAllSubmatch(out, -1)
-	if len(packages) < 10 {
-		t.Fatalf("only %d packages of ours in\n%s", len(packages), out)
-	}
+	assert.Must(t, len(packages) >= 10, "only %d packages of ours in\n%s", len(packages), out)
 	for _, p := range packages {
 		if bytes, err := strconv.Atoi(string(p[2])); err != nil || bytes > 128<<10 {
 			t.Errorf("package %s makes %s bytes before main begins, want at most 128 KiB", p[1], p[2])

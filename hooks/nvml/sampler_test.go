@@ -207,9 +207,8 @@ func TestSamplerOutlivesAFailingCard(t *testing.T) {
 	for i := range int64(20) {
 		s.at(100 + 100*i)
 	}
-	if cards.Asked != 2+failuresInRow { // the first by the real clock
-		t.Errorf("asked %d times, want %d", cards.Asked, 2+failuresInRow)
-	}
+	// the first by the real clock
+	assert.That(t, cards.Asked == 2+failuresInRow, "asked %d times, want %d", cards.Asked, 2+failuresInRow)
 	close(s.done)
 	got, want := s.Stop(), []string{"the GPU fell off the bus"}
 	assert.That(t, cmp.Equal(got, want), "troubles %q, want %q", got, want)

@@ -346,6 +346,15 @@ func (b *Browser) Text(selector string) string {
 	return text
 }
 
+// Says fails the test unless an element of the page says each of these texts.
+func (b *Browser) Says(t testing.TB, selector string, texts ...string) {
+	t.Helper()
+	said := b.Text(selector)
+	for _, text := range texts {
+		assert.That(t, strings.Contains(said, text), "%s says %q, want %q", selector, said, text)
+	}
+}
+
 // Mouse does something at a place of an element, as shares of its width and height.
 func (b *Browser) Mouse(selector, what string, x, y float64, more map[string]any) {
 	b.t.Helper()

@@ -122,9 +122,7 @@ func TestAllocators(t *testing.T) {
 	assert.Diff(t, want, commands())
 	for version, want := range map[string]string{"2.8.0": "PYTORCH_CUDA_ALLOC_CONF", "2.9.1+cu128": "PYTORCH_ALLOC_CONF", "3.0.0": "PYTORCH_ALLOC_CONF"} {
 		r.Job.Frameworks = []string{"jax 0.9", "torch " + version}
-		if got := Variable(r); got != want {
-			t.Errorf("torch %s: %s, want %s", version, got, want)
-		}
+		assert.Equal(t, Variable(r), want, "torch %s", version)
 	}
 	for i := range d.Replays {
 		d.Replays[i].LeftOut = "the recording has 2,000,000 events"

@@ -19,9 +19,7 @@ func TestLastAlive(t *testing.T) {
 	c := newCollector(t, dir, dataset.WriterOptions{})
 	poll := func() {
 		t.Helper()
-		if _, err := c.Poll(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.Poll)
 	}
 	poll()
 	time.Sleep(20 * time.Millisecond)
@@ -30,9 +28,7 @@ func TestLastAlive(t *testing.T) {
 	after := clock(t)
 	end()
 	poll()
-	if _, err := c.Finish(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Finish)
 	if at := tracetest.One(t, dir).Ending.LastAlive; at < before-1000 || at > after-1000 { // 1000: the clock base
 		t.Errorf("last alive at %d, want within %d and %d", at, before-1000, after-1000)
 	}

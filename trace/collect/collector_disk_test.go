@@ -70,9 +70,7 @@ func TestDiskStaysFull(t *testing.T) {
 		opt.Create = disk.create
 		c := newCollector(t, dir, opt)
 		_, err := c.Poll()
-		if !errors.Is(err, trace.ErrDiskFull) || !strings.Contains(err.Error(), "memprof record --finish") {
-			t.Fatalf("room %d: error %v, want a full disk", room, err)
-		}
+		assert.Must(t, errors.Is(err, trace.ErrDiskFull) && strings.Contains(err.Error(), "memprof record --finish"), "room %d: error %v, want a full disk", room, err)
 		assert.That(t, room < 120_000 || strings.Contains(err.Error(), "converted up to seq "), "room %d: error %q does not say up to where", room, err)
 		if progress, err := c.Poll(); progress || err != nil {
 			t.Errorf("room %d: poll after it: %v, %v", room, progress, err)
@@ -104,12 +102,8 @@ func TestBallastIsEnough(t *testing.T) {
 		return &ballastFile{PartFile: f, path: ballast, gone: func() { disk.add(8 << 20) }}, err
 	}
 	c := newCollector(t, dir, opt)
-	if _, err := c.Poll(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Finish(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Poll)
+	must(t, c.Finish)
 	p := tracetest.One(t, dir)
 	assert.That(t, len(p.Parts) == 2 && p.Events == n, "%d events in %d parts, want %d in 2", p.Events, len(p.Parts), n)
 	tracetest.Same(t, p, events, texts)

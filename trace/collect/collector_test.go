@@ -86,6 +86,13 @@ func recovered(t testing.TB, dir string) *collect.Summary {
 	return summary
 }
 
+// must ends the test if what a collector does fails.
+func must[V any](t testing.TB, do func() (V, error)) {
+	t.Helper()
+	_, err := do()
+	assert.NoError(t, err)
+}
+
 // fill spools a training-like trace, on a clock that is finer than a trace's.
 func fill(s *tracetest.Spool, events []trace.Event, texts []string) {
 	for _, e := range events {
@@ -156,9 +163,8 @@ func TestCollect(t *testing.T) {
 	}
 	tracetest.Same(t, p, events, texts)
 	left, _ := os.ReadDir(dir)
-	if len(left) != 5 { // run.json, three parts and one
-		t.Errorf("left in the run directory: %v", left)
-	}
+	// run.json, three parts and one
+	assert.That(t, len(left) == 5, "left in the run directory: %v", left)
 }
 
 // TestSegmentsGoWithTheirPart: not before it is complete, and not those it needs no more.
@@ -171,9 +177,7 @@ func TestSegmentsGoWithTheirPart(t *testing.T) {
 		for range n {
 			s.Fill(s.Claim(), trace.Event{Kind: trace.KindIteration, Time: 1000})
 		}
-		if _, err := c.Poll(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.Poll)
 		got := segments(t, s)
 		assert.That(t, got == wantSegments, "%d segments after %d slots, want %d", got, s.Slot(), wantSegments)
 	}
@@ -181,9 +185,7 @@ func TestSegmentsGoWithTheirPart(t *testing.T) {
 	grow(1, 2)      // the part is full, and completed by the next event
 	grow(1, 1)      // segment 0 is wholly in it, segment 1 partly
 	grow(40_000, 2) // slots 131,072 and up are in segment 2
-	if _, err := c.Finish(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Finish)
 	p := tracetest.One(t, dir)
 	assert.That(t, p.Events == 140_001 && p.Ending.State == dataset.StateKilled, "%d events, %+v", p.Events, p.Ending)
 }
@@ -214,9 +216,7 @@ func TestRecoverEqualsCollect(t *testing.T) {
 		s := tracetest.NewSpool(t, spool, 4711, 0)
 		fill(s, events[:killAt], texts)
 		c := newCollector(t, dir, dataset.WriterOptions{PartEvents: 70_000, RowGroup: 20_000})
-		if _, err := c.Poll(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.Poll)
 		fill(s, events[killAt:], texts)
 		s.Claim() // the process dies inside an arena
 		// SIGKILL of the collector: its lock goes, its temporary files stay.
@@ -228,9 +228,7 @@ func TestRecoverEqualsCollect(t *testing.T) {
 			t.Errorf("kill at %d: error %v before recovery, want unfinished", killAt, err)
 		}
 		summary := recovered(t, dir)
-		if summary.Events != n+1 || len(summary.Processes) != 1 || summary.Processes[0].Ending.Lost != 1 {
-			t.Errorf("kill at %d: summary %+v", killAt, summary)
-		}
+		assert.That(t, summary.Events == n+1 && len(summary.Processes) == 1 && summary.Processes[0].Ending.Lost == 1, "kill at %d: summary %+v", killAt, summary)
 		p := tracetest.One(t, dir)
 		got := tracetest.WithTexts(tracetest.Events(t, p), p.Strings().Text)
 		assert.That(t, len(got) == n+1 && slices.Equal(got[:n], want) && strings.Contains(got[n], "Kind:lost"), "kill at %d: events differ", killAt)
@@ -257,9 +255,7 @@ func TestRecoverAfterLastPart(t *testing.T) {
 	fill(s, events, texts)
 	saved := filepath.Join(t.TempDir(), "saved")
 	assert.NoError(t, os.CopyFS(saved, os.DirFS(s.Dir)))
-	if _, err := newCollector(t, dir, dataset.WriterOptions{}).Finish(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, newCollector(t, dir, dataset.WriterOptions{}).Finish)
 	assert.NoError(t, os.CopyFS(s.Dir, os.DirFS(saved)))
 	recovered(t, dir)
 	p := tracetest.One(t, dir)
@@ -277,13 +273,9 @@ func TestLiveProcess(t *testing.T) {
 		t.Errorf("a second collector: error %v, want busy", err)
 	}
 	for range 5 {
-		if _, err := c.Poll(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.Poll)
 	}
-	if got := c.Totals().Events; got != 1 { // the claimed slot may still be filled
-		t.Errorf("%d events of the live process, want 1", got)
-	}
+	assert.Equal(t, c.Totals().Events, 1, "events of the live process") // the claimed slot may still be filled
 	c.Kill()
 	done := make(chan *collect.Summary)
 	go func() {
@@ -353,15 +345,11 @@ func TestCollectWhileWritten(t *testing.T) {
 			running = false
 		default:
 		}
-		if _, err := c.PollLive(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.PollLive)
 	}
 	close(stop)
 	<-followed
-	if _, err := c.Finish(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Finish)
 	p := tracetest.One(t, dir)
 	tracetest.Same(t, p, events, texts)
 }

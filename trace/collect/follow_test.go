@@ -110,9 +110,7 @@ func TestFollow(t *testing.T) {
 			at++
 		}
 		if random.IntN(3) > 0 {
-			if _, err := collector.Poll(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, collector.Poll)
 		}
 		if random.IntN(5) == 0 { // now and then it falls behind
 			look(at)
@@ -127,9 +125,7 @@ func TestFollow(t *testing.T) {
 	if left, err := follower.Abandoned(); left || err != nil {
 		t.Errorf("abandoned %v, %v while it is collected", left, err)
 	}
-	if _, err := collector.Finish(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, collector.Finish)
 	look(len(events))
 	if over, err := follower.Ended(); !over || err != nil {
 		t.Errorf("ended %v, %v without a spool", over, err)
@@ -169,7 +165,5 @@ func TestFollowTakenAway(t *testing.T) {
 			}
 		}
 	}, func(*trace.Event) error { events++; return nil })
-	if err != nil || begins != 2 || events != 0 || !processes[0].Ended() {
-		t.Errorf("%v after %d begins and %d events, ended %v", err, begins, events, processes[0].Ended())
-	}
+	assert.That(t, err == nil && begins == 2 && events == 0 && processes[0].Ended(), "%v after %d begins and %d events, ended %v", err, begins, events, processes[0].Ended())
 }

@@ -74,9 +74,7 @@ func TestOpenLive(t *testing.T) {
 		r.put(events[done:step.upTo], texts)
 		done = step.upTo
 		if step.poll {
-			if _, err := r.collector.Poll(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, r.collector.Poll)
 		}
 		if busy, err := spool.InProgress(r.dir); busy == "" || err != nil {
 			t.Fatalf("in progress: %q, %v", busy, err)
@@ -115,9 +113,7 @@ func TestOpenLive(t *testing.T) {
 	}
 	r.spool.SetState(tracetest.Closed)
 	r.spool.Close()
-	if _, err := r.collector.Finish(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.collector.Finish)
 	busy, err := spool.InProgress(r.dir)
 	assert.That(t, busy == "" && err == nil, "in progress when it is over: %q, %v", busy, err)
 }
@@ -167,9 +163,7 @@ func TestOpenLiveMoving(t *testing.T) {
 			seq++
 			return nil
 		})
-		if err != nil || wrong != "" || seq != p.Events || seq < last {
-			t.Fatalf("%d events in %d parts, %d after %d: %v %s", p.Events, len(parts), seq, last, err, wrong)
-		}
+		assert.Must(t, err == nil && wrong == "" && seq == p.Events && seq >= last, "%d events in %d parts, %d after %d: %v %s", p.Events, len(parts), seq, last, err, wrong)
 		opened, last = opened+1, seq
 	}
 	assert.That(t, opened >= 2 && last == int64(len(events)), "opened %d times, at last with %d events, want %d", opened, last, len(events))

@@ -34,9 +34,7 @@ func TestCollectorFollowsNoLink(t *testing.T) {
 	}
 	c := newCollector(t, dir, dataset.WriterOptions{PartEvents: 40_000})
 	assert.NoError(t, os.Symlink(precious, filepath.Join(dir, "rank0-0002."+tracetest.RunID+".parquet.tmp")))
-	if _, err := c.Poll(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Poll)
 	got := segments(t, s)
 	assert.That(t, got == 1, "%d segments are left, want 1: strings was not written", got)
 	c.Kill()

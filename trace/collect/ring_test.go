@@ -30,9 +30,7 @@ func ringRun(t *testing.T, failed func(requests int64)) *recordedLive {
 func checkRing(t *testing.T, p *dataset.Process, events []trace.Event, texts []string) {
 	t.Helper()
 	first := p.Parts[0].FirstSeq
-	if p.Dropped() != first || p.Events != int64(len(events))-first {
-		t.Fatalf("%d events from %d on, %d dropped; want all of %d", p.Events, first, p.Dropped(), len(events))
-	}
+	assert.Must(t, p.Dropped() == first && p.Events == int64(len(events))-first, "%d events from %d on, %d dropped; want all of %d", p.Events, first, p.Dropped(), len(events))
 	live := trace.NewLive()
 	for i := range events[:first] {
 		live.Add(&events[i])
@@ -65,9 +63,7 @@ func TestRing(t *testing.T) {
 	most := 0
 	for at := 0; at < 600_000; at += 25_000 {
 		r.put(events[at:at+25_000], texts)
-		if _, err := r.collector.PollLive(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.collector.PollLive)
 		most = max(most, segments(t, r.spool))
 		if at%150_000 > 0 {
 			continue
@@ -76,9 +72,8 @@ func TestRing(t *testing.T) {
 		assert.NoError(t, err)
 		checkRing(t, run.Processes[0], events[:at+25_000], texts)
 	}
-	if most > collect.RingLeast>>22+2 { // segments have 4 MiB; one is being filled, one is next
-		t.Errorf("%d segments at a time", most)
-	}
+	// segments have 4 MiB; one is being filled, one is next
+	assert.That(t, most <= collect.RingLeast>>22+2, "%d segments at a time", most)
 
 	// A snapshot is a run of its own, which stays as it is.
 	to := t.TempDir()
@@ -88,9 +83,7 @@ func TestRing(t *testing.T) {
 	// Held, the ring drops nothing.
 	release := r.collector.Hold()
 	r.put(events[600_000:], texts)
-	if _, err := r.collector.PollLive(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.collector.PollLive)
 	held := segments(t, r.spool)
 	release()
 	if _, err := r.collector.PollLive(); err != nil || segments(t, r.spool) > held {
@@ -122,15 +115,11 @@ func TestRingEnds(t *testing.T) {
 		events, texts := tracetest.Training(n)
 		for at := 0; at < n; at += 50_000 {
 			r.put(events[at:min(at+50_000, n)], texts)
-			if _, err := r.collector.PollLive(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, r.collector.PollLive)
 		}
 		r.spool.SetState(tracetest.Closed)
 		r.spool.Close()
-		if _, err := r.collector.Finish(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.collector.Finish)
 		run, err := dataset.Open(r.dir)
 		assert.NoError(t, err)
 		p := run.Processes[0]
@@ -147,9 +136,7 @@ func TestRingSuperseded(t *testing.T) {
 	var kept []byte
 	for at := 0; at < len(events); at += 50_000 {
 		r.put(events[at:at+50_000], texts)
-		if _, err := r.collector.PollLive(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.collector.PollLive)
 		if text, err := os.ReadFile(filepath.Join(r.dir, "rank0-0000.parquet")); err == nil {
 			kept = text
 		} else if !errors.Is(err, os.ErrNotExist) {
@@ -177,9 +164,7 @@ func TestRingFailed(t *testing.T) {
 	}
 	for at := 0; at < len(events); at += 7_000 {
 		r.put(events[at:min(at+7_000, len(events))], texts)
-		if _, err := r.collector.PollLive(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.collector.PollLive)
 	}
 	assert.That(t, want > 0 && got == want, "%d failed requests counted, %d written", got, want)
 	run, err := collect.OpenLive(r.dir)

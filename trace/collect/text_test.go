@@ -26,9 +26,7 @@ func TestTextOfAnyEncoding(t *testing.T) {
 	p := tracetest.One(t, dir)
 	want := "job caf\uFFFD " + strings.Repeat("層", 333) + "\uFFFD"
 	assert.Equal(t, p.Command, want, "command")
-	if p.Frameworks != "torch \uFFFD" || fmt.Sprint(p.Ending.Problems) != "[n\uFFFDo]" {
-		t.Errorf("frameworks %q, problems %q", p.Frameworks, p.Ending.Problems)
-	}
+	assert.That(t, p.Frameworks == "torch \uFFFD" && fmt.Sprint(p.Ending.Problems) == "[n\uFFFDo]", "frameworks %q, problems %q", p.Frameworks, p.Ending.Problems)
 	var contexts []string
 	err := p.Each(func(e *trace.Event) error {
 		contexts = append(contexts, p.Strings().Text(e.Context))
@@ -48,9 +46,7 @@ func TestValidTextsAreKept(t *testing.T) {
 		s.Append(trace.Event{Kind: trace.KindIteration, Device: trace.NoDevice, Arena: trace.NoArena}, long)
 	}
 	for range 3 {
-		if _, err := c.PollLive(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.PollLive)
 	}
 	c.Kill()
 	s.Append(trace.Event{Kind: trace.KindIteration, Device: trace.NoDevice, Arena: trace.NoArena}, long)

@@ -74,9 +74,7 @@ func TestBatches(t *testing.T) {
 	p := tracetest.One(t, dir)
 	assert.Must(t, len(p.Parts) == 3, "%d parts, want 3", len(p.Parts))
 	tracetest.Same(t, p, events, texts)
-	if got, want := len(p.Checksums()), 37; got != want { // 36 blocks of 4,096 and the rest
-		t.Errorf("%d checksums, want %d", got, want)
-	}
+	assert.Equal(t, len(p.Checksums()), 37, "checksums") // 36 blocks of 4,096 and the rest
 	// A part alone brings its own checksum seed.
 	alone := tracetest.One(t, p.Parts[1].Path)
 	sums := tracetest.Rolling(t, alone)
@@ -194,9 +192,7 @@ func TestOpeningState(t *testing.T) {
 		got = append(got, strings.TrimSpace(line))
 	}
 	assert.Diff(t, want, got, "rows of the second part")
-	if p.Parts[0].OpeningRows != 10 || p.Events != 1 || p.Whole {
-		t.Errorf("opening rows %d, events %d, whole %v; want 10, 1, false", p.Parts[0].OpeningRows, p.Events, p.Whole)
-	}
+	assert.That(t, p.Parts[0].OpeningRows == 10 && p.Events == 1 && !p.Whole, "opening rows %d, events %d, whole %v; want 10, 1, false", p.Parts[0].OpeningRows, p.Events, p.Whole)
 	whole := tracetest.Events(t, tracetest.One(t, dir))
 	assert.That(t, len(whole) == len(first)+1, "the whole process has %d events, want %d: opening rows must not repeat", len(whole), len(first)+1)
 }

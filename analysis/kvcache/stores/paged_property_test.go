@@ -8,6 +8,7 @@ import (
 
 	"github.com/memprof/memprof/analysis/kvcache"
 	"github.com/memprof/memprof/analysis/kvcache/kvtest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // naive counts the shares of a paged memory from its map alone, block by block, and says what
@@ -88,12 +89,8 @@ func TestPagedProperty(t *testing.T) {
 		check := func(what string) {
 			got := s.Shares(nil)
 			want, err := naive(s, s.BlockMap())
-			if err != nil {
-				t.Fatalf("after %s: %v", what, err)
-			}
-			if got != want || got.Sum() != o.Capacity {
-				t.Fatalf("after %s: shares %+v, counted %+v, sum %d of %d", what, got, want, got.Sum(), o.Capacity)
-			}
+			assert.Must(t, err == nil, "after %s: %v", what, err)
+			assert.Must(t, got == want && got.Sum() == o.Capacity, "after %s: shares %+v, counted %+v, sum %d of %d", what, got, want, got.Sum(), o.Capacity)
 		}
 		at := func(from []*kvcache.Group) int { return rapid.IntRange(0, len(from)-1).Draw(t, "which") }
 		for id := range rapid.Int64Range(1, 80).Draw(t, "operations") {
@@ -156,9 +153,7 @@ func TestPagedProperty(t *testing.T) {
 			}
 			in = nil
 			if len(out) > 0 {
-				if !s.Admit(out[0]) {
-					t.Fatal("an empty memory takes nothing back")
-				}
+				assert.Must(t, s.Admit(out[0]), "an empty memory takes nothing back")
 				in, out = out[:1], out[1:]
 			}
 			check("the end")

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "random.h"
+
 enum { OPERATIONS = 3000, GRANULARITY = 65536 };
 
 static long calls, failing_call;
@@ -70,11 +72,6 @@ struct run {
   uint64_t live[OPERATIONS], count, random, failures;
 };
 
-static uint64_t next_random(struct run *run) {
-  run->random = run->random * UINT64_C(6364136223846793005) + 1442695040888963407U;
-  return run->random >> 33;
-}
-
 static void alloc(struct run *run, uint64_t size) {
   struct bfc_block block;
   uint64_t before = digest(run->bfc);
@@ -121,11 +118,11 @@ static uint64_t run_all(long fail_at, uint64_t *failures) {
   if (run.bfc == NULL) run.failures++, run.bfc = bfc_new(&options, &memory);
   for (int i = 0; i < OPERATIONS; i++) {
     struct bfc_block block;
-    uint64_t choice = next_random(&run) % 10;
+    uint64_t choice = random_below(&run.random, 10);
     if (choice < 5 || run.count == 0) {
-      alloc(&run, next_random(&run) % 300000 + 1);
+      alloc(&run, random_below(&run.random, 300000) + 1);
     } else if (choice < 9) {
-      uint64_t at = next_random(&run) % run.count;
+      uint64_t at = random_below(&run.random, run.count);
       check(bfc_free(run.bfc, run.live[at], &block), "a block can be freed");
       run.live[at] = run.live[--run.count];
     } else {

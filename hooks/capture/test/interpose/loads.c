@@ -1,25 +1,12 @@
 // loads.c - used memory is read where code may be loaded, and only there.
 #include "program.h"
 
+#include "calls.h"
+
 static const char *const IMAGE = "simcuda:4194304+2097152";
 
-// Has the calls of the driver logged; before the first.
-static void log_calls(void) {
-  char path[600];
-  snprintf(path, sizeof path, "%s/calls", getenv("MEMPROF_SPOOL"));
-  setenv("MEMPROF_SIM_LOG", path, 1);
-}
-
 // How often the driver was asked how much is in use.
-static uint64_t readings(void) {
-  char line[512];
-  uint64_t count = 0;
-  FILE *log = fopen(getenv("MEMPROF_SIM_LOG"), "r");
-  CHECK(log != NULL);
-  while (fgets(line, sizeof line, log) != NULL) count += strstr(line, " cuMemGetInfo ") != NULL;
-  fclose(log);
-  return count;
-}
+static uint64_t readings(void) { return calls_of("cuMemGetInfo"); }
 
 #define CHECK_READINGS(more, call)          \
   do {                                      \
