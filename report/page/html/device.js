@@ -62,11 +62,7 @@ class DeviceView {
     if (this.pends) legend.splice(2, 0, ['pending', 'pending']);
     if (this.device.native) legend.splice(1, legend.length - 2, ['reserve', 'not requested']);
     if (this.device.used) legend.push(['used', 'device used, all processes']);
-    const swatches = legend.map(([color, name]) => {
-      const swatch = element('i', { class: 'swatch' });
-      swatch.style.background = 'var(--' + color + ')';
-      return element('span', {}, swatch, name);
-    });
+    const swatches = legend.map(([color, name]) => element('span', {}, swatch('var(--' + color + ')'), name));
     this.inView = element('span', { class: 'faint in-view' });
     return card('Timeline', 'timeline', element('div', { class: 'tools' },
       element('div', { class: 'legend' }, ...swatches, element('span', {}, element('i', { class: 'mark' }), 'growth')),

@@ -229,11 +229,7 @@ class SpaceMap {
     const items = this.view.liveLegend().concat(this.view.device.native ?
       [['not requested', colors.external]] :
       [['slack', colors.internal], ['pending', colors.pending], ['external', colors.external], ['reusable', colors.reusable], ['reserve', colors.reserve], ['unmapped', colors.unmapped]]);
-    this.legend.replaceChildren(...items.map(([name, color]) => {
-      const swatch = element('i', { class: 'swatch' });
-      swatch.style.background = color;
-      return element('span', {}, swatch, name);
-    }), element('span', {}, element('i', { class: 'swatch outline' }), 'largest free chunk'));
+    this.legend.replaceChildren(...items.map(([name, color]) => element('span', {}, swatch(color), name)), element('span', {}, element('i', { class: 'swatch outline' }), 'largest free chunk'));
     for (const map of this.maps.values()) map.schedule();
   }
 }

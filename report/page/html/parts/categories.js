@@ -81,11 +81,7 @@ class Categories extends FollowingScene {
   }
 
   drawLegend() {
-    this.legend.replaceChildren(...this.data.names.map((name) => {
-      const swatch = element('i', { class: 'swatch' });
-      swatch.style.background = this.color(name);
-      return element('span', {}, swatch, name === '' ? '(none)' : name);
-    }));
+    this.legend.replaceChildren(...this.data.names.map((name) => element('span', {}, swatch(this.color(name)), name === '' ? '(none)' : name)));
   }
 
   // measure fills this.sums: of each column, the bytes of each category.
