@@ -26,10 +26,6 @@ class FollowingScene extends Scene {
   get from() { return this.timeline.from; }
   get to() { return this.timeline.to; }
 
-  follow() {
-    this.schedule();
-  }
-
   click(event) {
     this.view.pinNear(this.timeAt(event.offsetX));
   }
