@@ -22,7 +22,7 @@ class CacheUse extends FollowingScene {
   draw() {
     this.top = Math.max(1, this.cache.capacity * this.cache.slot) * 1.02;
     this.clear();
-    this.drawFrame();
+    this.drawSizes(5);
     const c = this.context;
     const { time } = this.cache;
     const right = this.width - RIGHT;
