@@ -3,6 +3,7 @@ package nvml
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -213,14 +214,7 @@ func (s *Sampler) readProcesses(gpu int, used map[int]int64) {
 }
 
 // pids returns the known processes in order, so that the order of events does not depend on the map.
-func (g *readGPU) pids() []int {
-	var pids []int
-	for pid := range g.processes {
-		pids = append(pids, pid)
-	}
-	slices.Sort(pids)
-	return pids
-}
+func (g *readGPU) pids() []int { return slices.Sorted(maps.Keys(g.processes)) }
 
 // take records one reading of a number.
 func (s *Sampler) take(gpu int, c *course, now, used int64) {

@@ -14,8 +14,8 @@ const csvHeader = "process,seq,time_ns,kind,device,arena,stream,addr,requested,p
 // line. Numbers are decimal, addresses too. CSV puts a ' in front of a text that a spreadsheet would take for
 // a formula.
 func CSV(w io.Writer, r *Recording) error {
-	out := &writer{to: w}
-	out.addString(csvHeader)
+	out := buffered(w)
+	out.WriteString(csvHeader)
 	var line []byte
 	for _, process := range r.Run.Processes {
 		name, text := csvField(process.Name), process.Strings()
@@ -26,14 +26,14 @@ func CSV(w io.Writer, r *Recording) error {
 			line = appendNumbers(line, int64(e.Device), int64(e.Arena), e.Stream, e.Addr, e.Requested, e.Provided)
 			line = append(append(line, csvField(text.Text(e.Context))...), ',')
 			line = strconv.AppendInt(line, int64(e.Thread), 10)
-			out.add(append(line, '\n'))
-			return out.err
+			_, err := out.Write(append(line, '\n'))
+			return err
 		})
 		if err != nil {
 			return err
 		}
 	}
-	return out.flush()
+	return out.Flush()
 }
 
 // appendNumbers appends numbers with a comma after each.

@@ -1,6 +1,7 @@
 package export
 
 import (
+	"bufio"
 	"encoding/binary"
 	"math"
 	"strings"
@@ -32,18 +33,18 @@ const (
 
 // pickler writes values in sequence. All integers are little-endian.
 type pickler struct {
-	out  *writer
+	out  *bufio.Writer
 	memo map[string]uint32 // texts written before
 	kept uint32            // values kept so far; the next number
 }
 
-func newPickler(out *writer) *pickler {
+func newPickler(out *bufio.Writer) *pickler {
 	p := &pickler{out: out, memo: map[string]uint32{}}
 	p.ops(opProto, 2)
 	return p
 }
 
-func (p *pickler) ops(codes ...byte) { p.out.add(codes) }
+func (p *pickler) ops(codes ...byte) { p.out.Write(codes) }
 
 func (p *pickler) integer(n int64) {
 	var b [10]byte
@@ -55,11 +56,11 @@ func (p *pickler) integer(n int64) {
 	case n >= math.MinInt32 && n <= math.MaxInt32:
 		b[0] = opInt4
 		binary.LittleEndian.PutUint32(b[1:], uint32(n))
-		p.out.add(b[:5])
+		p.out.Write(b[:5])
 	default:
 		b[0], b[1] = opLong, 8
 		binary.LittleEndian.PutUint64(b[2:], uint64(n))
-		p.out.add(b[:])
+		p.out.Write(b[:])
 	}
 }
 
@@ -81,8 +82,8 @@ func (p *pickler) text(s string) {
 	var b [5]byte
 	b[0] = opText
 	binary.LittleEndian.PutUint32(b[1:], uint32(len(valid)))
-	p.out.add(b[:])
-	p.out.addString(valid)
+	p.out.Write(b[:])
+	p.out.WriteString(valid)
 	p.memo[s] = p.put()
 }
 
@@ -111,7 +112,7 @@ func (p *pickler) numbered(op byte, n uint32) {
 	var b [5]byte
 	b[0] = op
 	binary.LittleEndian.PutUint32(b[1:], n)
-	p.out.add(b[:])
+	p.out.Write(b[:])
 }
 
 // dict writes a dict. fields must write its keys and values alternately.

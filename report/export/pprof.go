@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -83,27 +84,17 @@ func groupsAt(d *analysis.DeviceResult, at string) []attribution.LiveGroup {
 }
 
 func anyOOM(results []*analysis.Result) bool {
-	for _, result := range results {
-		for i := range result.Devices {
-			if result.Devices[i].OOMCount > 0 {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(results, func(r *analysis.Result) bool {
+		return slices.ContainsFunc(r.Devices, func(d analysis.DeviceResult) bool { return d.OOMCount > 0 })
+	})
 }
 
 func anyStack(results []*analysis.Result, at string) bool {
-	for _, result := range results {
-		for i := range result.Devices {
-			for _, group := range groupsAt(&result.Devices[i], at) {
-				if len(group.Frames) > 0 {
-					return true
-				}
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(results, func(r *analysis.Result) bool {
+		return slices.ContainsFunc(r.Devices, func(d analysis.DeviceResult) bool {
+			return slices.ContainsFunc(groupsAt(&d, at), func(g attribution.LiveGroup) bool { return len(g.Frames) > 0 })
+		})
+	})
 }
 
 // profiler builds a profile in which each function and line occurs once.

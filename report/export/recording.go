@@ -1,6 +1,7 @@
 package export
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"strconv"
@@ -64,35 +65,5 @@ func (r *Recording) CutAt(process *dataset.Process, at string) (ok bool, err err
 	return true, nil
 }
 
-// writer buffers output and keeps the first error, so that formats need not check each write.
-type writer struct {
-	to  io.Writer
-	buf []byte
-	err error
-}
-
-// flushAt is the number of buffered bytes at which the buffer is written.
-const flushAt = 64 << 10
-
-func (w *writer) add(bytes []byte) {
-	w.buf = append(w.buf, bytes...)
-	if len(w.buf) >= flushAt {
-		w.flush()
-	}
-}
-
-func (w *writer) addString(text string) {
-	w.buf = append(w.buf, text...)
-	if len(w.buf) >= flushAt {
-		w.flush()
-	}
-}
-
-// flush writes the buffer and returns the first error.
-func (w *writer) flush() error {
-	if w.err == nil && len(w.buf) > 0 {
-		_, w.err = w.to.Write(w.buf)
-	}
-	w.buf = w.buf[:0]
-	return w.err
-}
+// buffered keeps the first error, so that formats need not check each write.
+func buffered(w io.Writer) *bufio.Writer { return bufio.NewWriterSize(w, 64<<10) }

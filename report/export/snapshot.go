@@ -20,7 +20,7 @@ import (
 // A phase or an iteration becomes an external annotation with a START and an END. A pause frees and unmaps the
 // blocks of its tag, and a resume maps and allocates them again.
 func TorchSnapshot(w io.Writer, r *Recording, process *dataset.Process) error {
-	out := &writer{to: w}
+	out := buffered(w)
 	s := &snapshot{pickler: newPickler(out), process: process, frames: map[origin]uint32{}}
 	s.stacks.text = process.Strings().Text
 	s.imported = r.Run.Info.ImportOf(process.Name)
@@ -41,7 +41,7 @@ func TorchSnapshot(w io.Writer, r *Recording, process *dataset.Process) error {
 	if s.err != nil {
 		return s.err
 	}
-	return out.flush()
+	return out.Flush()
 }
 
 // SnapshotPasses returns how often TorchSnapshot reads the events of a process with this many devices.
@@ -84,7 +84,8 @@ func (s *snapshot) pass(visit func(*trace.Event) error) {
 		if err := visit(e); err != nil {
 			return fmt.Errorf("%s: %w", s.process.Name, err)
 		}
-		return s.out.err
+		_, err := s.out.Write(nil) // the first error of any write
+		return err
 	})
 }
 
@@ -240,17 +241,18 @@ func (t *entries) own() *origin {
 }
 
 func (t *entries) mapped(r mappedRange, a *arenaState) {
-	action := "segment_alloc"
-	if a.coalesces {
-		action = "segment_map"
-	}
-	t.entry(action, r.from, r.to-r.from, 0, a.stream, t.own())
+	t.segmentEntry("segment_alloc", "segment_map", r, a)
 }
 
 func (t *entries) unmapped(r mappedRange, a *arenaState) {
-	action := "segment_free"
+	t.segmentEntry("segment_free", "segment_unmap", r, a)
+}
+
+// segmentEntry writes an entry about a segment, or about a part of one if the arena coalesces.
+func (t *entries) segmentEntry(whole, part string, r mappedRange, a *arenaState) {
+	action := whole
 	if a.coalesces {
-		action = "segment_unmap"
+		action = part
 	}
 	t.entry(action, r.from, r.to-r.from, 0, a.stream, t.own())
 }

@@ -68,7 +68,7 @@ func TestPickle(t *testing.T) {
 	numbers := []int64{0, 1, 255, 256, 65535, 65536, math.MaxInt32, math.MaxInt32 + 1, math.MaxInt64, -1, -129, math.MinInt32, math.MinInt32 - 1, math.MinInt64}
 	var want []any
 	var out bytes.Buffer
-	p := newPickler(&writer{to: &out})
+	p := newPickler(buffered(&out))
 	item, end := p.list()
 	for _, n := range numbers {
 		item()
@@ -89,7 +89,7 @@ func TestPickle(t *testing.T) {
 	want = append(want, false)
 	end()
 	p.ops(opStop)
-	assert.NoError(t, p.out.flush())
+	assert.NoError(t, p.out.Flush())
 	program := filepath.Join(t.TempDir(), "load.py")
 	text := "import json, pickle, sys\nprint(json.dumps(pickle.load(open(sys.argv[1], 'rb'))))\n"
 	assert.NoError(t, os.WriteFile(program, []byte(text), 0o644))

@@ -4,6 +4,7 @@ package fleet
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"sort"
@@ -95,19 +96,14 @@ func (f *Fleet) Spreads() []Spread {
 	for i, m := range analysis.Metrics() {
 		order[m.Name] = i + 1
 	}
-	names := make([]string, 0, len(f.values))
-	for name := range f.values {
-		names = append(names, name)
-	}
 	rank := func(name string) int {
 		if n := order[name]; n > 0 {
 			return n
 		}
 		return len(order) + 1
 	}
-	slices.SortFunc(names, func(a, b string) int { return cmp.Or(rank(a)-rank(b), strings.Compare(a, b)) })
 	var all []Spread
-	for _, name := range names {
+	for _, name := range slices.SortedFunc(maps.Keys(f.values), func(a, b string) int { return cmp.Or(rank(a)-rank(b), strings.Compare(a, b)) }) {
 		all = append(all, f.spread(name))
 	}
 	return all

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -95,11 +96,6 @@ func (s *Spread) format(value float64) string {
 	return plain.FormatCount(int64(value))
 }
 
-// repeated reports whether the spread is the share of a metric whose bytes the table has, too.
-func repeated(s *Spread, all map[string]bool) bool {
-	return s.Unit == "share" && all[s.Metric+".bytes"]
-}
-
 // spreadSection is the table of metrics that differ, widest first, and below it those that do not.
 func (f *Fleet) spreadSection(spreads []Spread) layout.Section {
 	s := layout.Section{
@@ -111,18 +107,12 @@ func (f *Fleet) spreadSection(spreads []Spread) layout.Section {
 	}
 	d := divide(spreads)
 	alike, more := f.spreadRows(&s, d.differ)
-	if len(alike) > 0 {
-		s.After = append(s.After, shortList("As a row above", alike)...)
-	}
+	s.After = append(s.After, shortList("As a row above", alike)...)
 	if more > 0 {
 		s.After = append(s.After, layout.Note(fmt.Sprintf("%s more differ by less: --json has every metric", plain.FormatCount(int64(more))))...)
 	}
-	if len(d.equal) > 0 {
-		s.After = append(s.After, shortList("Equal on all", d.equal)...)
-	}
-	if len(d.zero) > 0 {
-		s.After = append(s.After, shortList("0 on all", d.zero)...)
-	}
+	s.After = append(s.After, shortList("Equal on all", d.equal)...)
+	s.After = append(s.After, shortList("0 on all", d.zero)...)
 	return s
 }
 
@@ -142,7 +132,7 @@ func divide(spreads []Spread) divided {
 	var d divided
 	for i := range spreads {
 		switch spread := &spreads[i]; {
-		case repeated(spread, names):
+		case spread.Unit == "share" && names[spread.Metric+".bytes"]:
 		case spread.equal && spread.Greatest == 0:
 			d.zero = append(d.zero, spread.Metric)
 		case spread.equal:
@@ -151,25 +141,19 @@ func divide(spreads []Spread) divided {
 			d.differ = append(d.differ, spread)
 		}
 	}
-	slices.SortStableFunc(d.differ, func(a, b *Spread) int {
-		x, y := a.place(), b.place()
-		switch {
-		case x > y:
-			return -1
-		case x < y:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(d.differ, func(a, b *Spread) int { return cmp.Compare(b.place(), a.place()) })
 	return d
 }
 
-// place orders the rows of the table, the greatest first: the peaks are always there.
+// place orders the rows of the table, the greatest first: the peaks are always there, and of the others those whose range is wide.
 func (s *Spread) place() float64 {
-	if s.Metric == "reserved.peak" || s.Metric == "requested.peak" {
+	switch {
+	case s.Metric == "reserved.peak" || s.Metric == "requested.peak":
 		return 1e18
+	case s.Median == 0:
+		return 1
 	}
-	return s.width()
+	return (s.Greatest - s.Least) / max(abs(s.Median), 1e-9)
 }
 
 // spreadRows adds a row for each metric, of those that spread alike for the first, up to mostSpreads. alike are the
@@ -197,8 +181,11 @@ func (f *Fleet) spreadRows(s *layout.Section, differ []*Spread) (alike []string,
 	return alike, more
 }
 
-// shortList is a note of two lines at most.
+// shortList is a note of two lines at most, and of none if there are no texts.
 func shortList(what string, texts []string) []layout.Cell {
+	if len(texts) == 0 {
+		return nil
+	}
 	const columns = 96
 	line := what + ": "
 	var notes []layout.Cell
@@ -215,15 +202,6 @@ func shortList(what string, texts []string) []layout.Cell {
 		}
 	}
 	return append(notes, layout.Cell{Text: line})
-}
-
-// width is how unequal a metric is: by its outliers first, then by its range.
-func (s *Spread) width() float64 {
-	range_ := (s.Greatest - s.Least) / max(abs(s.Median), 1e-9)
-	if s.Median == 0 {
-		range_ = 1
-	}
-	return range_
 }
 
 func abs(v float64) float64 { return max(v, -v) }
@@ -251,15 +229,7 @@ func (f *Fleet) outlierSection(spreads []Spread) layout.Section {
 			}
 		}
 	}
-	slices.SortStableFunc(all, func(a, b off) int {
-		switch {
-		case a.by > b.by:
-			return -1
-		case a.by < b.by:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(all, func(a, b off) int { return cmp.Compare(b.by, a.by) })
 	shown := map[int]int{} // rows of a member
 	seen := map[[3]float64]bool{}
 	for _, o := range all {

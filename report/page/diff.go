@@ -54,10 +54,5 @@ func WriteDiff(w io.Writer, head layout.Section, parts []Part, courses []Course)
 		out.Parts = append(out.Parts, diffPart{newSection(p.Section), append([]float64{}, p.Changes...), append([]string{}, p.Outcomes...)})
 	}
 	var data pack
-	page, err := renderPage("memprof diff", "diff", data.finish(mustJSON(out)), nil, false)
-	if err != nil {
-		return err
-	}
-	_, err = w.Write(page)
-	return err
+	return renderPage(w, "diff", data.finish(mustJSON(out)), nil, false)
 }

@@ -16,7 +16,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"html"
 	"io"
 	"io/fs"
 	"strings"
@@ -79,12 +78,7 @@ func Write(w io.Writer, p Page) error {
 	for denseLen(len(data)) > limit-scriptBytes && b.thin() {
 		data = b.build()
 	}
-	page, err := renderPage("memprof report", "report", data, b.exactPack(), p.Server != nil)
-	if err != nil {
-		return err
-	}
-	_, err = w.Write(page)
-	return err
+	return renderPage(w, "report", data, b.exactPack(), p.Server != nil)
 }
 
 // scriptBytes is at least what a page has beside its data.
@@ -139,20 +133,20 @@ func ascii(code, escape string) string {
 	return out.String()
 }
 
-// renderPage joins script, style and data into a page. Data and events are results of pack.finish; events may be nil. A
+// renderPage writes script, style and data as one page. Data and events are results of pack.finish; events may be nil. A
 // page that is served may ask its server.
-func renderPage(title, page string, data, events []byte, served bool) ([]byte, error) {
+func renderPage(w io.Writer, page string, data, events []byte, served bool) error {
 	code, err := script(page)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	sheet, err := fs.ReadFile(content, "html/style.css")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	style := ascii(string(sheet), `\%06x `)
 	if strings.Contains(code, "</script") || strings.Contains(style, "</style") {
-		return nil, errors.New("the page's script or style ends its own element")
+		return errors.New("the page's script or style ends its own element")
 	}
 	hash := func(text string) string {
 		sum := sha256.Sum256([]byte(text))
@@ -172,17 +166,18 @@ func renderPage(title, page string, data, events []byte, served bool) ([]byte, e
 <meta name="color-scheme" content="light dark">
 <meta name="referrer" content="no-referrer">
 <link rel="icon" href="data:,">
-<title>%s</title>
+<title>memprof %s</title>
 <style>%s</style>
 </head>
 <body>
 <noscript>This page draws with JavaScript, which is off. It loads nothing from anywhere.</noscript>
 <main id="page" aria-busy="true"></main>
-`, hash(code), hash(style), connect, html.EscapeString(title), style)
+`, hash(code), hash(style), connect, page, style)
 	out.WriteString(denseElement("data", data))
 	if events != nil {
 		out.WriteString("\n" + denseElement("events", events))
 	}
 	fmt.Fprintf(&out, "\n<script>%s</script>\n</body>\n</html>\n", code)
-	return out.Bytes(), nil
+	_, err = w.Write(out.Bytes())
+	return err
 }

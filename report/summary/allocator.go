@@ -2,6 +2,7 @@ package summary
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/memprof/memprof/analysis"
@@ -33,10 +34,9 @@ func allocatorsOf(r *analysis.Result, d *analysis.DeviceResult) []Allocator {
 		a := Allocator{simulated: p.Simulated, Allocator: p.Allocator, Setting: p.Setting, Recorded: p.Recorded, LeftOut: plain.NotEmpty(p.LeftOut), Refused: p.Refused}
 		a.words = words(r, p.Allocator, p.Setting)
 		a.Command = strings.TrimSpace(a.words + " " + jobCommand(r))
-		switch {
-		case p.LeftOut != "":
+		if p.LeftOut != "" {
 			a.Command = "memprof fit " + pathOf(r)
-		default:
+		} else {
 			a.Reserved, a.LeastCard = &p.Reserved, &p.LeastCard
 			if p.Step > 0 {
 				a.Step = &p.Step
@@ -112,12 +112,7 @@ func (a *Allocator) title(all []Allocator) string {
 }
 
 func recordedTorch(all []Allocator) bool {
-	for i := range all {
-		if all[i].Recorded && all[i].Allocator == "torch" {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(all, func(a Allocator) bool { return a.Recorded && a.Allocator == "torch" })
 }
 
 // allocatorSection says what it takes to hold the memory.

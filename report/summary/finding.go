@@ -1,7 +1,6 @@
 package summary
 
 import (
-	"fmt"
 	"strconv"
 
 	"github.com/memprof/memprof/analysis"
@@ -75,5 +74,5 @@ func less(bytes int64) string {
 	case bytes < 0:
 		return plain.FormatSize(-bytes) + " more"
 	}
-	return fmt.Sprint("the same")
+	return "the same"
 }

@@ -18,9 +18,9 @@ import (
 type conversion struct {
 	*translation
 	to     *dataset.Writer
-	silent int   // number of last polls that found it dead and without new events
-	ring   ring  // if the collector keeps one
-	alive  int64 // CLOCK_MONOTONIC, ns, when it was last seen alive; 0 for never
+	silent int            // number of last polls that found it dead and without new events
+	ahead  *spool.Process // passes over each event once as it comes, if the collector keeps a ring
+	alive  int64          // CLOCK_MONOTONIC, ns, when it was last seen alive; 0 for never
 }
 
 // translation turns the events of a spool into those of a trace.
@@ -130,8 +130,8 @@ func (c *Collector) follow(p *conversion) (progress, ended bool, err error) {
 	reader := p.from
 	if c.opt.Ring > 0 {
 		progress, err = c.followRing(p)
-		if p.ring.ahead != nil {
-			reader = p.ring.ahead
+		if p.ahead != nil {
+			reader = p.ahead
 		}
 	} else {
 		progress, err = c.drain(p, false)

@@ -17,11 +17,6 @@ import (
 // RingLeast is the smallest Options.Ring: a few segments.
 const RingLeast = 4 * spool.SegmentBytes
 
-// ring is what a conversion has where the collector keeps a ring.
-type ring struct {
-	ahead *spool.Process // passes over each event once as it comes
-}
-
 // followRing looks at new events of a process, and drops the oldest if there are too many.
 func (c *Collector) followRing(p *conversion) (progress bool, err error) {
 	if progress, err = c.look(p); err != nil {
@@ -35,18 +30,18 @@ func (c *Collector) followRing(p *conversion) (progress bool, err error) {
 
 // look counts the requests that failed since the last call for Options.Failed.
 func (c *Collector) look(p *conversion) (progress bool, err error) {
-	if p.ring.ahead == nil {
-		if p.ring.ahead, err = c.spool.Process(p.from.Name); err != nil || p.ring.ahead == nil {
+	if p.ahead == nil {
+		if p.ahead, err = c.spool.Process(p.from.Name); err != nil || p.ahead == nil {
 			return false, err
 		}
-		if err := p.ring.ahead.SkipTo(p.from.Slot()); err != nil {
+		if err := p.ahead.SkipTo(p.from.Slot()); err != nil {
 			return false, err
 		}
 	}
-	if _, err := p.ring.ahead.Refresh(); err != nil {
+	if _, err := p.ahead.Refresh(); err != nil {
 		return false, err
 	}
-	failed, progress, err := p.ring.ahead.Count(trace.KindOOM)
+	failed, progress, err := p.ahead.Count(trace.KindOOM)
 	if failed > 0 && c.opt.Failed != nil {
 		c.opt.Failed(failed)
 	}
@@ -56,7 +51,7 @@ func (c *Collector) look(p *conversion) (progress bool, err error) {
 // shorten drops the oldest segments of a process if there are more than the ring has room for.
 func (c *Collector) shorten(p *conversion) error {
 	most := c.opt.Ring / spool.SegmentBytes
-	newest, oldest := p.ring.ahead.Slot()/spool.SegmentRecords, p.from.Slot()/spool.SegmentRecords
+	newest, oldest := p.ahead.Slot()/spool.SegmentRecords, p.from.Slot()/spool.SegmentRecords
 	if newest-oldest+1 > most {
 		until := (newest + 1 - most*3/4) * spool.SegmentRecords
 		_, err := p.from.Read(false, func(spooled *trace.Event, slot int64) error {
@@ -97,8 +92,8 @@ func (c *Collector) Hold() (release func()) {
 
 // closeRing closes the reader of new events.
 func (p *conversion) closeRing() {
-	if p.ring.ahead != nil {
-		p.ring.ahead.Close()
-		p.ring.ahead = nil
+	if p.ahead != nil {
+		p.ahead.Close()
+		p.ahead = nil
 	}
 }

@@ -35,8 +35,7 @@ class DeviceView {
     this.charts = [];
     if (this.frames) this.pinParts();
     this.iterations = iterationList(this);
-    this.growths = growthList(this);
-    this.root.append(this.iterations.root, this.growths.root, ...sectionCards(device.sections));
+    this.root.append(this.iterations.root, growthList(this), ...sectionCards(device.sections));
     theme.listeners.push(() => this.recolor());
     if (this.frames) this.pin.first();
   }
@@ -62,11 +61,7 @@ class DeviceView {
     if (this.pends) legend.splice(2, 0, ['pending', 'pending']);
     if (this.device.native) legend.splice(1, legend.length - 2, ['reserve', 'not requested']);
     if (this.device.used) legend.push(['used', 'device used, all processes']);
-    const swatches = legend.map(([color, name]) => {
-      const swatch = element('i', { class: 'swatch' });
-      swatch.style.background = 'var(--' + color + ')';
-      return element('span', {}, swatch, name);
-    });
+    const swatches = legend.map(([color, name]) => element('span', {}, swatch('var(--' + color + ')'), name));
     this.inView = element('span', { class: 'faint in-view' });
     return card('Timeline', 'timeline', element('div', { class: 'tools' },
       element('div', { class: 'legend' }, ...swatches, element('span', {}, element('i', { class: 'mark' }), 'growth')),
@@ -93,7 +88,7 @@ class DeviceView {
   viewChanged() {
     const t = this.timeline;
     if (!this.inView) return;
-    for (const chart of this.charts || []) chart.follow();
+    for (const chart of this.charts || []) chart.schedule();
     if (this.allocations) this.allocations.flame.follow();
     this.changed();
     this.inView.textContent = t.from <= t.start && t.to >= t.end ? '' : formatDuration(t.to - t.from) + ' of ' + formatDuration(t.end - t.start) + ' in view';
@@ -121,7 +116,7 @@ class DeviceView {
     this.layouts = instant.layouts;
     for (const part of this.parts) part.show(instant);
     this.timeline.schedule();
-    for (const chart of this.charts) chart.follow();
+    for (const chart of this.charts) chart.schedule();
     if (this.iterations) this.iterations.show(instant.time);
     this.changed();
   }
@@ -245,10 +240,6 @@ class DeviceView {
     if (this.map && this.layouts) this.map.colors();
   }
 
-  filtered() {
-    this.recolor();
-  }
-
   // colorName is the value that allocations of one colour share.
   colorName(origin, size) {
     const k = this.instant.space.frames;
@@ -280,14 +271,6 @@ class DeviceView {
       mix(colors.series[9], 0.25, colors.surface), // live, filtered out
       colors.internal, colors.pending, colors.reserve, colors.reusable, colors.external, colors.external, colors.unmapped]) };
     return this.classes;
-  }
-
-  palette() {
-    return this.assign().palette;
-  }
-
-  liveLegend() {
-    return this.assign().used;
   }
 
   classOf(span) {

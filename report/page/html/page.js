@@ -14,6 +14,13 @@ function element(name, attributes, ...children) {
   return node;
 }
 
+// swatch is a sample of a colour, for a legend; an empty place without one.
+function swatch(color) {
+  const sample = element('i', { class: 'swatch' + (color ? '' : ' none') });
+  if (color) sample.style.background = color;
+  return sample;
+}
+
 // choice is a row of buttons of which one is on.
 function choice(label, options, chosen, onChange) {
   const group = element('div', { class: 'choice', role: 'radiogroup', 'aria-label': label });
@@ -89,10 +96,7 @@ const tooltip = {
     }
     this.node.replaceChildren(...lines.map((line) => {
       if (line.length === 1) return element('div', { class: 'tip-head', text: line[0] });
-      const swatch = element('i', { class: 'swatch' });
-      if (line[2]) swatch.style.background = line[2];
-      else swatch.className = 'swatch none';
-      return element('div', { class: 'tip-line' }, swatch, element('span', { text: line[0] }), element('b', { text: line[1] }));
+      return element('div', { class: 'tip-line' }, swatch(line[2]), element('span', { text: line[0] }), element('b', { text: line[1] }));
     }));
     this.node.hidden = false;
     const box = this.node.getBoundingClientRect();

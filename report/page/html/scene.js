@@ -104,24 +104,27 @@ class Scene extends Chart {
     }
   }
 
-  drawGrid() {
+  // drawSizes draws lines at round sizes, which divide the height into at most so many parts.
+  drawSizes(parts) {
     const c = this.context;
-    const colors = theme.colors;
-    c.lineWidth = 1;
     this.letters(11);
     c.textBaseline = 'middle';
     c.textAlign = 'right';
-    const step = niceBytes(this.top, 8);
+    const step = niceBytes(this.top, parts);
     for (let bytes = 0; bytes <= this.top; bytes += step) {
       const y = Math.round(this.yAt(bytes)) + 0.5;
-      c.strokeStyle = colors.grid;
-      c.beginPath();
-      c.moveTo(LEFT, y);
-      c.lineTo(this.width - RIGHT, y);
-      c.stroke();
-      c.fillStyle = colors.faint;
+      c.fillStyle = theme.colors.grid;
+      c.fillRect(LEFT, y - 0.5, this.width - LEFT - RIGHT, 1);
+      c.fillStyle = theme.colors.faint;
       c.fillText(formatSize(Math.round(bytes)), LEFT - 8, y);
     }
+  }
+
+  drawGrid() {
+    const c = this.context;
+    const colors = theme.colors;
+    this.drawSizes(8);
+    c.lineWidth = 1;
     c.textAlign = 'center';
     c.textBaseline = 'top';
     const apart = niceStep(this.to - this.from, Math.max(2, this.columns / 130));

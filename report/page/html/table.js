@@ -60,17 +60,9 @@ class LongTable {
     this.schedule();
   }
 
-  // choose marks a row and scrolls to it.
-  choose(row, reveal) {
+  // choose marks a row.
+  choose(row) {
     this.current = row;
-    const at = this.order.indexOf(row);
-    if (reveal && at >= 0) {
-      const top = at * ROW_HEIGHT;
-      const height = this.body.clientHeight;
-      if (top < this.body.scrollTop || top + ROW_HEIGHT > this.body.scrollTop + height) {
-        this.body.scrollTop = Math.max(0, top - height / 2);
-      }
-    }
     this.shown = '';
     this.schedule();
   }

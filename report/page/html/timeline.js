@@ -19,17 +19,12 @@ class Timeline extends Scene {
 
   // span is the time from the first to the last event.
   span() {
-    const finest = this.device.levels[0];
-    const n = finest.start.length;
-    this.start = n > 0 ? finest.start[0] : 0;
-    this.end = n > 0 ? finest.end[n - 1] : 1;
-    const bands = this.device.bands;
-    if (bands.start.length > 0) this.end = Math.max(this.end, bands.end[bands.end.length - 1]);
-    const iterations = this.device.iterations;
-    if (iterations.end.length > 0) this.end = Math.max(this.end, iterations.end[iterations.end.length - 1]);
+    const { levels, bands, iterations } = this.device;
+    this.start = levels[0].start.at(0) ?? 0;
+    this.end = Math.max(levels[0].end.at(-1) ?? 1, bands.end.at(-1) ?? -Infinity, iterations.end.at(-1) ?? -Infinity);
     if (this.end <= this.start) this.end = this.start + 1e6;
     this.most = 1;
-    for (const most of this.device.levels[this.device.levels.length - 1].maxR) this.most = Math.max(this.most, most);
+    for (const most of levels.at(-1).maxR) this.most = Math.max(this.most, most);
     if (this.device.used) for (const most of this.device.used.max) this.most = Math.max(this.most, most);
   }
 
@@ -146,11 +141,9 @@ class Timeline extends Scene {
     this.overlaid = entry;
     this.span();
     if (entry) {
-      const other = entry.device.levels[entry.device.levels.length - 1];
       this.otherStart = entry.device.levels[0].start[0];
-      for (const most of other.maxR) this.most = Math.max(this.most, most);
-      const end = entry.device.levels[0].end;
-      this.end = Math.max(this.end, this.start + end[end.length - 1] - this.otherStart);
+      for (const most of entry.device.levels.at(-1).maxR) this.most = Math.max(this.most, most);
+      this.end = Math.max(this.end, this.start + entry.device.levels[0].end.at(-1) - this.otherStart);
     }
     this.show(this.from, this.to);
   }
@@ -170,10 +163,7 @@ class Timeline extends Scene {
     this.measure();
     this.top = this.most * 1.06;
     if (this.fit) {
-      let most = 0;
-      for (const curve of [this.curves.r, this.curves.used]) {
-        for (let i = 0; i < this.columns; i++) most = Math.max(most, curve.most[i]);
-      }
+      const most = Math.max(0, ...this.curves.r.most, ...this.curves.used.most);
       if (most > 0) this.top = most * 1.06;
     }
     this.clear();

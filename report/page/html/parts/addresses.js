@@ -57,15 +57,7 @@ class ArenaMap extends Chart {
 
   // spanAt is the index of the span that has an address.
   spanAt(address) {
-    const spans = this.layout.spans;
-    let low = 0;
-    let high = spans.length;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (spans[middle].at + spans[middle].bytes <= address) low = middle + 1;
-      else high = middle;
-    }
-    return low < spans.length && spans[low].at <= address ? low : -1;
+    return this.layout.spans.findIndex((span) => span.at <= address && address < span.at + span.bytes);
   }
 
   hover(event) {
@@ -91,7 +83,7 @@ class ArenaMap extends Chart {
   draw() {
     if (!this.layout) return;
     this.clear();
-    const palette = this.view.palette();
+    const palette = this.view.assign().palette;
     const columns = Math.max(1, Math.floor(this.width));
     const classes = palette.length;
     if (!this.covered || this.covered.length !== columns * classes) this.covered = new Float32Array(columns * classes);
@@ -226,14 +218,10 @@ class SpaceMap {
   // colors draws the maps and the legend again, after a change of colouring or filter.
   colors() {
     const colors = theme.colors;
-    const items = this.view.liveLegend().concat(this.view.device.native ?
+    const items = this.view.assign().used.concat(this.view.device.native ?
       [['not requested', colors.external]] :
       [['slack', colors.internal], ['pending', colors.pending], ['external', colors.external], ['reusable', colors.reusable], ['reserve', colors.reserve], ['unmapped', colors.unmapped]]);
-    this.legend.replaceChildren(...items.map(([name, color]) => {
-      const swatch = element('i', { class: 'swatch' });
-      swatch.style.background = color;
-      return element('span', {}, swatch, name);
-    }), element('span', {}, element('i', { class: 'swatch outline' }), 'largest free chunk'));
+    this.legend.replaceChildren(...items.map(([name, color]) => element('span', {}, swatch(color), name)), element('span', {}, element('i', { class: 'swatch outline' }), 'largest free chunk'));
     for (const map of this.maps.values()) map.schedule();
   }
 }

@@ -150,7 +150,7 @@ class Allocations {
       } }, name + ': ' + f.text, element('span', { 'aria-hidden': 'true', text: ' ×' }));
     }));
     this.flame.pinned(chosen);
-    this.view.filtered();
+    this.view.recolor();
     this.view.changed();
   }
 }

@@ -26,10 +26,6 @@ class FollowingScene extends Scene {
   get from() { return this.timeline.from; }
   get to() { return this.timeline.to; }
 
-  follow() {
-    this.schedule();
-  }
-
   click(event) {
     this.view.pinNear(this.timeAt(event.offsetX));
   }
@@ -37,21 +33,6 @@ class FollowingScene extends Scene {
   // floor and ceiling of what is drawn: no bands are above it.
   yAt(bytes) {
     return this.height - 20 - bytes / this.top * (this.height - 26);
-  }
-
-  drawFrame() {
-    const c = this.context;
-    this.letters(11);
-    c.textBaseline = 'middle';
-    c.textAlign = 'right';
-    const step = niceBytes(this.top, 5);
-    for (let bytes = 0; bytes <= this.top; bytes += step) {
-      const y = Math.round(this.yAt(bytes)) + 0.5;
-      c.fillStyle = theme.colors.grid;
-      c.fillRect(LEFT, y - 0.5, this.width - LEFT - RIGHT, 1);
-      c.fillStyle = theme.colors.faint;
-      c.fillText(formatSize(Math.round(bytes)), LEFT - 8, y);
-    }
   }
 
   drawPinned() {
@@ -69,6 +50,7 @@ class Categories extends FollowingScene {
   constructor(view) {
     super(view, 'categories', 200, 'Requested bytes by category over time');
     this.data = view.device.categories;
+    this.whole = this.data.time.reduce((most, _, i) => Math.max(most, this.sumAt(i)), 1); // the most requested bytes of the recording
     this.legend = element('div', { class: 'legend' });
     this.grain = element('span', { class: 'faint in-view' });
     this.root = card('Requested bytes by category', 'categories', element('div', { class: 'tools' }, this.legend, this.grain), this.canvas);
@@ -81,11 +63,7 @@ class Categories extends FollowingScene {
   }
 
   drawLegend() {
-    this.legend.replaceChildren(...this.data.names.map((name) => {
-      const swatch = element('i', { class: 'swatch' });
-      swatch.style.background = this.color(name);
-      return element('span', {}, swatch, name === '' ? '(none)' : name);
-    }));
+    this.legend.replaceChildren(...this.data.names.map((name) => element('span', {}, swatch(this.color(name)), name === '' ? '(none)' : name)));
   }
 
   // measure fills this.sums: of each column, the bytes of each category.
@@ -101,14 +79,18 @@ class Categories extends FollowingScene {
     else this.sample();
   }
 
+  // sumAt is the requested bytes at a moment that memprof kept.
+  sumAt(i) {
+    return this.data.bytes.reduce((sum, of) => sum + of[i], 0);
+  }
+
   sample() {
     const { time, bytes } = this.data;
     const kinds = bytes.length;
     const most = new Float64Array(this.columns).fill(-1);
     const scale = this.columns / (this.to - this.from);
     const put = (i, column) => {
-      let sum = 0;
-      for (const of of bytes) sum += of[i];
+      const sum = this.sumAt(i);
       if (sum <= most[column]) return;
       most[column] = sum;
       for (let k = 0; k < kinds; k++) this.sums[column * kinds + k] = bytes[k][i];
@@ -172,9 +154,9 @@ class Categories extends FollowingScene {
       for (let k = 0; k < kinds; k++) sum += this.sums[column * kinds + k];
       most = Math.max(most, sum);
     }
-    this.top = Math.max(1, this.timeline.fit || !top || !curves ? most * 1.06 : Math.max(this.whole(), most) * 1.06);
+    this.top = Math.max(1, this.timeline.fit || !top || !curves ? most * 1.06 : Math.max(this.whole, most) * 1.06);
     this.clear();
-    this.drawFrame();
+    this.drawSizes(5);
     const c = this.context;
     for (let k = 0; k < kinds; k++) {
       c.beginPath();
@@ -188,19 +170,6 @@ class Categories extends FollowingScene {
       base.set(above);
     }
     this.drawPinned();
-  }
-
-  // whole is the most requested bytes of the recording.
-  whole() {
-    if (this.wholeMost === undefined) {
-      this.wholeMost = 1;
-      for (let i = 0; i < this.data.time.length; i++) {
-        let sum = 0;
-        for (const of of this.data.bytes) sum += of[i];
-        this.wholeMost = Math.max(this.wholeMost, sum);
-      }
-    }
-    return this.wholeMost;
   }
 
   hover(event) {

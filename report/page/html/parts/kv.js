@@ -14,18 +14,15 @@ class CacheUse extends FollowingScene {
   constructor(view, cache) {
     super(view, 'kv', 200, 'Use of the KV cache over time');
     this.cache = cache;
-    const legend = CACHE_USES.filter(([use]) => cache[use].some((slots) => slots > 0)).map(([use, color, title]) => {
-      const swatch = element('i', { class: 'swatch' });
-      swatch.style.background = 'var(--' + color + ')';
-      return element('span', { title }, swatch, use);
-    });
+    const legend = CACHE_USES.filter(([use]) => cache[use].some((slots) => slots > 0))
+      .map(([use, color, title]) => element('span', { title }, swatch('var(--' + color + ')'), use));
     this.root = card('KV cache' + (cache.name === '' ? '' : ' of ' + cache.name), 'kv', element('div', { class: 'tools' }, element('div', { class: 'legend' }, ...legend)), this.canvas);
   }
 
   draw() {
     this.top = Math.max(1, this.cache.capacity * this.cache.slot) * 1.02;
     this.clear();
-    this.drawFrame();
+    this.drawSizes(5);
     const c = this.context;
     const { time } = this.cache;
     const right = this.width - RIGHT;

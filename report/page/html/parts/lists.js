@@ -32,7 +32,7 @@ function iterationList(view) {
     // show marks the iteration at a time.
     show(time) {
       const i = lastAtOrBefore(data.start, time);
-      table.choose(i >= 0 && data.end[i] >= time ? i : -1, false);
+      table.choose(i >= 0 && data.end[i] >= time ? i : -1);
     },
   };
 }
@@ -40,7 +40,7 @@ function iterationList(view) {
 function growthList(view) {
   const data = view.device.growths;
   if (data.seq.length === 0) {
-    return { root: card('Growths', 'growths', element('p', { class: 'empty', text: 'No arena grew.' })), show() {} };
+    return card('Growths', 'growths', element('p', { class: 'empty', text: 'No arena grew.' }));
   }
   const rows = Array.from(data.seq, (_, i) => i);
   const verdict = (i) => data.verdicts[data.verdict[i]];
@@ -63,10 +63,7 @@ function growthList(view) {
   const notes = ['click a line to pin the instant before its request'];
   if (data.total > rows.length) notes.push(formatCount(data.total - rows.length) + ' later growths are counted but not listed');
   if (rows.some((i) => verdict(i) === 'fragmentation')) notes.push('fragmentation: enough bytes were free, but no free chunk was large enough');
-  return {
-    root: card('Growths', 'growths', element('p', { class: 'note', text: notes.join(' · ') }), table.root),
-    show() {},
-  };
+  return card('Growths', 'growths', element('p', { class: 'note', text: notes.join(' · ') }), table.root);
 }
 
 // oomStory lists the failed requests, each with a button that pins its instant.

@@ -27,9 +27,7 @@ class SplitBar {
     const bars = [];
     const items = [];
     const item = (name, bytes, color, title) => {
-      const swatch = element('i', { class: 'swatch' + (color ? '' : ' none') });
-      if (color) swatch.style.background = 'var(--' + color + ')';
-      items.push(element('div', { title }, element('dt', {}, swatch, name),
+      items.push(element('div', { title }, element('dt', {}, swatch(color && 'var(--' + color + ')'), name),
         element('dd', { text: formatSize(bytes), title: formatCount(bytes) + ' B' }), element('dd', { class: 'share', text: formatPercent(bytes / whole) })));
     };
     for (const [key, name, title, color] of PARTS) {

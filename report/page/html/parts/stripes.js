@@ -45,26 +45,14 @@ class Stripes extends FollowingScene {
   draw() {
     const columns = Math.max(1, Math.floor(this.width - LEFT - RIGHT));
     const rows = this.height - 26;
-    this.top = this.timeline.fit && this.timeline.curves ? this.fitTop() : this.most();
+    const course = this.timeline.fit && this.timeline.curves ? this.timeline.curves.t.most : this.view.device.levels.at(-1).maxT;
+    this.top = course.reduce((most, bytes) => Math.max(most, bytes), 1) * 1.06;
     this.clear();
-    this.drawFrame();
+    this.drawSizes(5);
     const { buffer } = this.pixelBuffer(columns, rows);
     this.paint(columns, rows);
     this.showPixels(buffer, columns, rows, LEFT, 6, rows);
     this.drawPinned();
-  }
-
-  most() {
-    let most = 1;
-    const level = this.view.device.levels[this.view.device.levels.length - 1];
-    for (const bytes of level.maxT) most = Math.max(most, bytes);
-    return most * 1.06;
-  }
-
-  fitTop() {
-    let most = 1;
-    for (const bytes of this.timeline.curves.t.most) most = Math.max(most, bytes);
-    return most * 1.06;
   }
 
   paint(columns, rows) {
@@ -112,9 +100,7 @@ class Stripes extends FollowingScene {
   }
 
   firstEnd(live) {
-    let first = Infinity;
-    for (const i of live) first = Math.min(first, this.death[i]);
-    return first;
+    return live.reduce((first, i) => Math.min(first, this.death[i]), Infinity);
   }
 
   // stripeAt is the stripe under the pointer, -1 for none.
