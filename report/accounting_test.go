@@ -17,7 +17,7 @@ func accountingResults() []*analysis.Result {
 				Seq: 9, Time: time, T: 700 * mib, C: 730 * mib, R: gib, Rounding: mib, Slack: 29 * mib, Pending: 24 * mib,
 				Reserve: 70 * mib, Reusable: 140 * mib, External: 60 * mib, Live: 3,
 			},
-			OtherMemory: accounting.OtherMemory{Libraries: libraries, Context: 250 * mib, Modules: 40 * mib, Loads: 10 * mib, Graphs: 2 * mib, Pools: 3 * mib, Managed: 5 * mib, HostPinned: 64 * mib},
+			OtherMemory: accounting.OtherMemory{Libraries: libraries, DriverOverhead: accounting.DriverOverhead{Context: 250 * mib, Modules: 40 * mib, Loads: 10 * mib, Graphs: 2 * mib}, Pools: 3 * mib, Managed: 5 * mib, HostPinned: 64 * mib},
 		}
 	}
 	balance := func(time, used, after int64, steady bool, libraries ...accounting.LibraryUse) accounting.Balance {

@@ -40,10 +40,9 @@ type LibraryUse struct {
 type OtherMemory struct {
 	Libraries []LibraryUse // with live device memory, greatest first
 
-	// Context, Modules, Loads and Graphs are driver overhead: the growth of used memory while the driver
-	// created a context, loaded kernels, initialised libraries and created graphs. Used memory is that of
-	// the process, or of a card that no other process uses. Those in Unknown are 0.
-	Context, Modules, Loads, Graphs int64
+	// DriverOverhead is growth of the used memory of the process, or of a card that no other process uses. Those
+	// in Unknown are 0.
+	DriverOverhead
 	// ContextOfDevice says that a context was measured as growth of the whole card's used memory.
 	ContextOfDevice bool
 	// ContextIsAll says that the whole used memory of the card was taken for a context.
@@ -71,9 +70,6 @@ func (b *OtherMemory) Other() (bytes int64) {
 	}
 	return bytes
 }
-
-// Overhead returns the known driver overhead.
-func (b *OtherMemory) Overhead() int64 { return b.Context + b.Modules + b.Loads + b.Graphs }
 
 func (b *OtherMemory) sum() int64 { return b.Other() + b.Overhead() + b.Pools }
 

@@ -40,6 +40,30 @@ const (
 // Has says whether one of some parts is in the set.
 func (p OverheadParts) Has(some OverheadParts) bool { return p&some != 0 }
 
+// DriverOverhead is the growth of used memory, in bytes, while the driver created a context, loaded kernels, initialised
+// libraries and created graphs.
+type DriverOverhead struct{ Context, Modules, Loads, Graphs int64 }
+
+// Overhead returns the known driver overhead.
+func (o *DriverOverhead) Overhead() int64 { return o.Context + o.Modules + o.Loads + o.Graphs }
+
+// grow adds what an overhead event measured, and returns the part that this is of.
+func (o *DriverOverhead) grow(what string, bytes int64) OverheadParts {
+	switch what {
+	case "context":
+		o.Context += bytes
+		return ContextPart
+	case "module":
+		o.Modules += bytes
+		return ModulesPart
+	case "graph":
+		o.Graphs += bytes
+		return GraphsPart
+	}
+	o.Loads += bytes
+	return LoadsPart
+}
+
 // smallestContext is less than the CUDA context of any process, and more than a card without one has in use,
 // in bytes.
 const smallestContext = 32 << 20
@@ -57,14 +81,12 @@ const (
 // CardGrowth is driver overhead that was measured as growth of the whole card, in bytes. It is in no sum
 // until [Reconcile] finds that no other process was on the card.
 type CardGrowth struct {
-	Context, Modules, Loads, Graphs int64
-	Parts                           OverheadParts // that were measured so
-	First, Last                     int64         // times of the events
-	Total                           bool          // Context is all that was in use
-	Others                          bool          // the driver listed other processes meanwhile
+	DriverOverhead
+	Parts       OverheadParts // that were measured so
+	First, Last int64         // times of the events
+	Total       bool          // Context is all that was in use
+	Others      bool          // the driver listed other processes meanwhile
 }
-
-func (g *CardGrowth) sum() int64 { return g.Context + g.Modules + g.Loads + g.Graphs }
 
 // Overhead takes an overhead event: what a driver call added to the used memory of the process or the card.
 func (t *Tracker) Overhead(d *Device, e *trace.Event) {
@@ -98,39 +120,13 @@ func ownGrowth(given trace.Context) bool {
 	return given.Get("how") == "process" || given.Get("how") == "" && given.Get("what") == "context" && given.Get("name") == ""
 }
 
-func (b *OtherMemory) grow(what string, bytes int64) {
-	switch what {
-	case "context":
-		b.Context += bytes
-	case "module":
-		b.Modules += bytes
-	case "graph":
-		b.Graphs += bytes
-	default:
-		b.Loads += bytes
-	}
-}
-
 func (b *OtherMemory) growOnCard(given trace.Context, e *trace.Event) {
 	g := &b.OnCard
 	if g.Parts == 0 {
 		g.First = e.Time
 	}
 	g.Last = e.Time
-	switch given.Get("what") {
-	case "context":
-		g.Context += e.OverheadBytes()
-		g.Parts |= ContextPart
-	case "module":
-		g.Modules += e.OverheadBytes()
-		g.Parts |= ModulesPart
-	case "graph":
-		g.Graphs += e.OverheadBytes()
-		g.Parts |= GraphsPart
-	default:
-		g.Loads += e.OverheadBytes()
-		g.Parts |= LoadsPart
-	}
+	g.Parts |= g.grow(given.Get("what"), e.OverheadBytes())
 	g.Others = g.Others || given.Get("others") != ""
 	switch given.Get("how") {
 	case "total":

@@ -124,8 +124,8 @@ func TestAccountingOfProcess(t *testing.T) {
 		Reserve: 270 * mib, Live: 3, Iteration: 0,
 	}
 	others := accounting.OtherMemory{
-		Libraries: []accounting.LibraryUse{{Name: "libnccl.so.2", Bytes: 120 * mib}, {Name: "libcublas.so.13", Bytes: 80 * mib}},
-		Context:   250 * mib, Modules: 50 * mib, ContextSince: 10 * ms,
+		Libraries:      []accounting.LibraryUse{{Name: "libnccl.so.2", Bytes: 120 * mib}, {Name: "libcublas.so.13", Bytes: 80 * mib}},
+		DriverOverhead: accounting.DriverOverhead{Context: 250 * mib, Modules: 50 * mib}, ContextSince: 10 * ms,
 	}
 	end := ledger.Instant{
 		Seq: 12, Time: 1500 * ms, T: 500*mib - 100, C: 500 * mib, R: 900 * mib, Rounding: 100,
@@ -305,8 +305,8 @@ func TestOtherLibrariesByKind(t *testing.T) {
 
 	r := j.analyze(t, "p", nil)
 	want := accounting.OtherMemory{
-		Libraries: []accounting.LibraryUse{{Name: "c.so", Bytes: 45}}, Context: 7, Pools: 4,
-		OnCard:          accounting.CardGrowth{Context: 11, Loads: -2, Graphs: 3, Parts: accounting.ContextPart | accounting.LoadsPart | accounting.GraphsPart, First: 10 * ms, Last: 13 * ms, Total: true},
+		Libraries: []accounting.LibraryUse{{Name: "c.so", Bytes: 45}}, DriverOverhead: accounting.DriverOverhead{Context: 7}, Pools: 4,
+		OnCard:          accounting.CardGrowth{DriverOverhead: accounting.DriverOverhead{Context: 11, Loads: -2, Graphs: 3}, Parts: accounting.ContextPart | accounting.LoadsPart | accounting.GraphsPart, First: 10 * ms, Last: 13 * ms, Total: true},
 		ContextOfDevice: true, ContextIsAll: true, ContextSince: 13 * ms, Managed: 30, HostPinned: 20,
 	}
 	d := &r.Devices[0]

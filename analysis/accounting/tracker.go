@@ -158,7 +158,7 @@ func (d *Device) changedBy(e *trace.Event) {
 		return
 	}
 	h := d.holding(d.of.Instant(e.Seq, e.Time), -1)
-	if c := cmp.Compare(h.Sum(), d.greatest.Sum()); c > 0 || c == 0 && h.OnCard.sum() > d.greatest.OnCard.sum() {
+	if c := cmp.Compare(h.Sum(), d.greatest.Sum()); c > 0 || c == 0 && h.OnCard.Overhead() > d.greatest.OnCard.Overhead() {
 		d.greatest = h
 	}
 }

@@ -1,6 +1,7 @@
 package compare
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -161,10 +162,7 @@ func (r *Rank) shares(other *Rank) bool {
 
 // imbalance compares a number over the ranks. A rank has the value of its greatest row.
 func (r *Ranks) imbalance(of func(*analysis.DeviceResult) int64) Imbalance {
-	ranked := false
-	for i := range r.Rows {
-		ranked = ranked || r.Rows[i].Number >= 0
-	}
+	ranked := slices.ContainsFunc(r.Rows, func(row Rank) bool { return row.Number >= 0 })
 	result := Imbalance{Row: -1}
 	greatest := map[string]int64{}
 	for i := range r.Rows {

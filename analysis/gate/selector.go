@@ -164,13 +164,8 @@ func (s *Selector) names(text string) bool {
 func (s *Selector) ofJob(jobs []recording.Job) []recording.Job {
 	var chosen []recording.Job
 	for _, job := range jobs {
-		var nodes recording.Job
-		for i := range job {
-			if s.matches(&job[i]) {
-				nodes = append(nodes, job[i])
-			}
-		}
-		if nodes != nil {
+		nodes := slices.DeleteFunc(slices.Clone(job), func(r recording.Recording) bool { return !s.matches(&r) })
+		if len(nodes) > 0 {
 			chosen = append(chosen, nodes)
 		}
 	}

@@ -181,7 +181,7 @@ func (g *Tracker) end(e *trace.Event) {
 		d := g.of(c.device)
 		d.captures++
 		if len(c.shapes) == 0 && c.pool != "" {
-			d.shapeIn(d.pool(c.pool), c)
+			d.shapeIn(d.store(c.pool, ""), c)
 		}
 		for _, s := range c.shapes {
 			s.Captures++
@@ -238,7 +238,7 @@ func (g *Tracker) Allocated(ar *Arena, e *trace.Event) {
 	if c.pool == "" {
 		c.pool = ar.Info.Options["pool"]
 	}
-	store := d.pool(ar.Info.Options["pool"])
+	store := d.store(ar.Info.Options["pool"], "")
 	store.addArena(ar)
 	s := d.shapeIn(store, c)
 	s.addPages(ar, ledger.Range{From: e.Addr, To: e.Addr + e.Provided})
@@ -305,18 +305,19 @@ func (g *Tracker) capturing(s *shapeState) bool {
 // replayed any more.
 func (g *Tracker) Restored(ar *Arena) {
 	if d := g.byDevice[ar.Info.Device]; d != nil && ar.pooled {
-		d.pool(ar.Info.Options["pool"]).why = "a checkpoint of the pool was restored"
+		d.store(ar.Info.Options["pool"], "").why = "a checkpoint of the pool was restored"
 	}
 }
 
-// pool returns the store of a pool, and makes it if there is none.
-func (d *deviceState) pool(name string) *storeState {
-	for i := len(d.stores) - 1; i >= 0; i-- {
-		if s := d.stores[i]; s.Memory == "" && s.Pool == name {
+// store returns the store of a pool by its name, or that of a graph memory by its number, and makes it if there is none.
+// The other one is "".
+func (d *deviceState) store(pool, memory string) *storeState {
+	for _, s := range slices.Backward(d.stores) {
+		if s.Memory == memory && s.Pool == pool {
 			return s
 		}
 	}
-	s := &storeState{Store: Store{Pool: name}}
+	s := &storeState{Store: Store{Memory: memory, Pool: pool}}
 	d.stores = append(d.stores, s)
 	return s
 }

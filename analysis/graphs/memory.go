@@ -51,7 +51,7 @@ func (g *Tracker) describe(ar *Arena, e *trace.Event) {
 		return
 	}
 	d := g.of(ar.Info.Device)
-	store := d.memory(number)
+	store := d.store("", number)
 	if ar.Info.Options["store"] != "" {
 		store.addArena(ar)
 		return
@@ -72,17 +72,6 @@ func (g *Tracker) describe(ar *Arena, e *trace.Event) {
 }
 
 func byBase(r *memoryRange, base int64) int { return cmp.Compare(r.base, base) }
-
-// memory returns the store of a graph memory, and makes it if there is none.
-func (d *deviceState) memory(number string) *storeState {
-	at := slices.IndexFunc(d.stores, func(s *storeState) bool { return s.Memory == number })
-	if at >= 0 {
-		return d.stores[at]
-	}
-	s := &storeState{Store: Store{Memory: number}}
-	d.stores = append(d.stores, s)
-	return s
-}
 
 // rangeAt returns the range that an address lies in, or nil.
 func (d *deviceState) rangeAt(addr int64) *memoryRange {

@@ -15,7 +15,12 @@ var needed = BFC(2<<20, bfc.Options{Growth: bfc.Needed})
 
 // alloc and free make the requests of a shape by hand.
 func (s *Sequence) alloc(bytes int64) int32 {
-	n := int32(len(s.sizes()))
+	n := int32(0)
+	for _, op := range s.Ops {
+		if op.Bytes > 0 {
+			n++
+		}
+	}
 	s.Ops = append(s.Ops, Op{Bytes: bytes, Block: n})
 	return n
 }

@@ -38,27 +38,17 @@ func (s *Sequence) Outlives() int64 {
 
 // live returns the maximum and the last value of live requested bytes.
 func (s *Sequence) live() (greatest, last int64) {
-	sizes := s.sizes()
+	var sizes []int64 // of blocks, by number
 	for _, op := range s.Ops {
 		if op.Bytes == 0 {
 			last -= sizes[op.Block]
 			continue
 		}
+		sizes = append(sizes, op.Bytes)
 		last += op.Bytes
 		greatest = max(greatest, last)
 	}
 	return greatest, last
-}
-
-// sizes returns the requested bytes of blocks by number.
-func (s *Sequence) sizes() []int64 {
-	var sizes []int64
-	for _, op := range s.Ops {
-		if op.Bytes > 0 {
-			sizes = append(sizes, op.Bytes)
-		}
-	}
-	return sizes
 }
 
 // LargestFirst returns the shapes in descending order of Requested; equal ones keep their order.
@@ -72,18 +62,9 @@ func SmallestFirst(shapes []*Sequence) []*Sequence {
 }
 
 func ordered(shapes []*Sequence, sign int) []*Sequence {
-	type sized struct {
-		shape *Sequence
-		bytes int64
+	bytes := map[*Sequence]int64{}
+	for _, s := range shapes {
+		bytes[s] = s.Requested()
 	}
-	list := make([]sized, len(shapes))
-	for i, s := range shapes {
-		list[i] = sized{s, s.Requested()}
-	}
-	slices.SortStableFunc(list, func(x, y sized) int { return sign * cmp.Compare(x.bytes, y.bytes) })
-	out := make([]*Sequence, len(shapes))
-	for i, s := range list {
-		out[i] = s.shape
-	}
-	return out
+	return slices.SortedStableFunc(slices.Values(shapes), func(x, y *Sequence) int { return sign * cmp.Compare(bytes[x], bytes[y]) })
 }

@@ -1,5 +1,10 @@
 package iterations
 
+import (
+	"cmp"
+	"slices"
+)
+
 // mostPoints bounds the points of a course. When there are more, every second one is left out.
 const mostPoints = 96
 
@@ -53,18 +58,11 @@ type point struct {
 
 // at returns what a group holds at the point.
 func (p *point) at(group int32) holding {
-	from, to := 0, len(p.held)
-	for from < to {
-		if middle := (from + to) / 2; p.held[middle].group < group {
-			from = middle + 1
-		} else {
-			to = middle
-		}
+	at, found := slices.BinarySearchFunc(p.held, group, func(h holding, group int32) int { return cmp.Compare(h.group, group) })
+	if !found {
+		return holding{group: group}
 	}
-	if from < len(p.held) && p.held[from].group == group {
-		return p.held[from]
-	}
-	return holding{group: group}
+	return p.held[at]
 }
 
 // course keeps points of one kind in bounded memory. The first is left out: in it a job sets up.

@@ -1,5 +1,7 @@
 package iterations
 
+import "sort"
+
 // Most is how many iterations are kept one by one. Of a job with more, the first is kept as it is, and
 // runs of later ones are joined, so that there are never more than Most.
 const Most = 1 << 16
@@ -95,19 +97,12 @@ func (l *Log) Clone() Log {
 // IndexAt is the index, among all, of the iteration that has a seq, or of the first of its run; the
 // number of all behind the last.
 func (l *Log) IndexAt(seq int64) int {
-	low, high := 0, len(l.List)
-	for low < high {
-		if mid := (low + high) / 2; l.List[mid].EndSeq < seq {
-			low = mid + 1
-		} else {
-			high = mid
-		}
-	}
-	switch low {
+	at := sort.Search(len(l.List), func(i int) bool { return l.List[i].EndSeq >= seq })
+	switch at {
 	case 0:
 		return 0
 	case len(l.List):
 		return l.Count
 	}
-	return 1 + (low-1)*l.each
+	return 1 + (at-1)*l.each
 }

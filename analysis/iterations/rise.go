@@ -44,14 +44,10 @@ func (p *Points) Rises(explained []ledger.Block) []Rise {
 	if len(p.points) < LeastIterations-1 {
 		return nil
 	}
-	var groups []int32
-	for _, h := range p.points[len(p.points)-1].held {
-		groups = append(groups, h.group)
-	}
 	slices.SortFunc(explained, func(x, y ledger.Block) int { return int(x.Seq - y.Seq) })
 	var rises []Rise
-	for _, group := range groups {
-		r := Rise{group: group}
+	for _, h := range p.points[len(p.points)-1].held {
+		r := Rise{group: h.group}
 		if p.rise(&r, explained) {
 			rises = append(rises, r)
 		}

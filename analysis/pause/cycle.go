@@ -71,7 +71,7 @@ func (c *Cycle) Unneeded(stage int) int64 {
 
 // NeverPaused is the plan in which all tags are always resident.
 func (c *Cycle) NeverPaused() Plan {
-	resident := c.nothing()
+	resident := c.needed()
 	for s := range resident {
 		for t := range resident[s] {
 			resident[s][t] = true
@@ -124,15 +124,6 @@ func (c *Cycle) resumeWith(resident [][]bool, stage, n int) {
 			resident[c.after(stage, i)][t] = true
 		}
 	}
-}
-
-// nothing has every tag paused in every stage.
-func (c *Cycle) nothing() [][]bool {
-	resident := make([][]bool, len(c.Stages))
-	for s := range resident {
-		resident[s] = make([]bool, len(c.Tags))
-	}
-	return resident
 }
 
 // needed has the tags that each stage needs.

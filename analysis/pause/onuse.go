@@ -60,13 +60,7 @@ func (c *Cycle) gaps() []gap {
 // room of every stage, in bytes. gaps come in order of what they save, greatest first.
 func (c *Cycle) kept(gaps []gap, room []int64) []gap {
 	if len(gaps) > maxGaps {
-		var kept []gap
-		for _, g := range gaps {
-			if c.take(g, room) {
-				kept = append(kept, g)
-			}
-		}
-		return kept
+		return slices.DeleteFunc(gaps, func(g gap) bool { return !c.take(g, room) })
 	}
 	search := search{cycle: c, gaps: gaps, room: room}
 	search.from(0, 0, 0)
@@ -75,10 +69,8 @@ func (c *Cycle) kept(gaps []gap, room []int64) []gap {
 
 // take takes the room that a gap's tag needs to stay resident, if every stage has it.
 func (c *Cycle) take(g gap, room []int64) bool {
-	for _, s := range g.stages {
-		if c.size(s, g.tag) > room[s] {
-			return false
-		}
+	if slices.ContainsFunc(g.stages, func(s int) bool { return c.size(s, g.tag) > room[s] }) {
+		return false
 	}
 	for _, s := range g.stages {
 		room[s] -= c.size(s, g.tag)

@@ -146,11 +146,7 @@ func (ss *stageSet) addCopied(bytes int64) {
 
 // atLeast is a slice with zeros up to a length.
 func atLeast[T any](list []T, length int) []T {
-	for len(list) < length {
-		var zero T
-		list = append(list, zero)
-	}
-	return list
+	return append(list, make([]T, max(0, length-len(list)))...)
 }
 
 // kept are the stages of the cycle: those that came again and those between them; all if none came

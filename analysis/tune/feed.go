@@ -87,9 +87,9 @@ type feed struct {
 	reclaiming bool               // the last events are a reclaim and the frees and unmaps that follow it
 	requesting bool               // a request has reclaimed memory, and its own event, alloc or oom, has not come yet
 
-	allocs, marks int64
-	calls         iterations.CallLog
-	leftOut       int64 // arenas
+	allocs  int64
+	calls   iterations.CallLog
+	leftOut int64 // arenas
 }
 
 // place is what blocks of one arena have in common.
@@ -100,7 +100,7 @@ type place struct {
 }
 
 func newFeed(text func(context int32) string) *feed {
-	return &feed{text: text, live: trace.NewLive(), arenas: map[int32]int32{}, joined: map[place]int32{}, uses: map[int32]int{}, pools: pools{}, totals: map[int32]uint64{}, others: newOtherUse()}
+	return &feed{text: text, live: trace.NewLive(), arenas: map[int32]int32{}, joined: map[place]int32{}, uses: map[int32]int{}, pools: pools{}, totals: map[int32]uint64{}, others: otherMemory{map[int32]int64{}, map[int32]int64{}}}
 }
 
 // look notes the sizes of devices that events of a batch have. An arena of another stream may come before the main one,
@@ -152,7 +152,6 @@ func (f *feed) add(b *trace.Batch, i int, out []op) ([]op, error) {
 	case trace.KindArena:
 		return f.begin(e, o, out)
 	case trace.KindIteration:
-		f.marks++
 		f.calls.Mark()
 		o.kind = opMark
 		return append(out, o), nil

@@ -10,10 +10,6 @@ type otherMemory struct {
 	rest    map[int32]int64 // by device: all else, as last measured
 }
 
-func newOtherUse() otherMemory {
-	return otherMemory{library: map[int32]int64{}, rest: map[int32]int64{}}
-}
-
 // otherUse returns the operation of an event that changes what others than the arenas use of a device; changed is
 // false for other events. The device is the memory's: a thread may free what is on another one than its own. The kind is
 // opOthers where another library allocates, opDriver where the driver does, opMeasured where others free or the device was

@@ -355,7 +355,9 @@ func (p *replay) freeBlock(block placed) {
 
 // mark ends an iteration. What a trim unmaps then still counts as mapped in the iteration that ends.
 func (p *replay) mark(now int64) {
-	p.endStreams()
+	for _, d := range p.devices {
+		d.streams.EndIteration(d.used)
+	}
 	p.each(func(h *heap) {
 		if h.born > 0 { // else the hook has no arena yet, which counts only iterations that it was there for
 			h.bfc.EndIteration()

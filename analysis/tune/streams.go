@@ -60,10 +60,3 @@ func (l *unplaced) receive(count int) {
 		l.count++
 	}
 }
-
-// endStreams ends an iteration for what heaps take of each other.
-func (p *replay) endStreams() {
-	for _, d := range p.devices {
-		d.streams.EndIteration(d.used)
-	}
-}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/dataset"
 )
 
@@ -21,12 +20,4 @@ func Readings(ctx context.Context, p *dataset.Process) (events int64, err error)
 		return 0, err
 	}
 	return j.next, nil
-}
-
-// notReading is the mismatch of an event that is not among readings.
-func notReading(e *trace.Event) *Mismatch {
-	if e.Kind == trace.KindDeviceUsed {
-		return nil
-	}
-	return atEvent(e, "a reading of a device", e.Kind.String())
 }

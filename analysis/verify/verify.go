@@ -181,7 +181,9 @@ func (j *judge) event(e *trace.Event, strings *dataset.Strings) *Mismatch {
 		}
 		switch {
 		case j.replay == nil && j.matched == nil:
-			wrong = notReading(e)
+			if e.Kind != trace.KindDeviceUsed {
+				wrong = atEvent(e, "a reading of a device", e.Kind.String())
+			}
 		case e.Kind == trace.KindTotals:
 			wrong = j.totals.step(e, strings.Text(e.Context), j.matched == nil)
 		case j.matched != nil:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -64,15 +65,13 @@ func NewCSV(r io.Reader, file string) (Reader, error) {
 func (c *csvReader) column(i int, name string) error {
 	name = strings.ToLower(strings.TrimSpace(name))
 	for kind, names := range columnNames {
-		for _, known := range names {
-			if name != known {
-				continue
-			}
-			if c.columns[kind] >= 0 {
-				return fmt.Errorf("columns %d and %d mean the same", c.columns[kind]+1, i+1)
-			}
-			c.columns[kind] = i
+		if !slices.Contains(names, name) {
+			continue
 		}
+		if c.columns[kind] >= 0 {
+			return fmt.Errorf("columns %d and %d mean the same", c.columns[kind]+1, i+1)
+		}
+		c.columns[kind] = i
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package requests
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -124,20 +125,14 @@ func wrongType(err *json.UnmarshalTypeError) error {
 }
 
 // jsonTokens is a length by either name.
-func jsonTokens(name, other string, values ...*int64) (int, error) {
-	var found *int64
-	for _, v := range values {
-		if v != nil && found != nil {
-			return 0, fmt.Errorf("both %s and %s are given", name, other)
-		}
-		if v != nil {
-			found = v
-		}
-	}
-	if found == nil {
+func jsonTokens(name, other string, value, same *int64) (int, error) {
+	switch {
+	case value != nil && same != nil:
+		return 0, fmt.Errorf("both %s and %s are given", name, other)
+	case value == nil && same == nil:
 		return 0, fmt.Errorf("neither %s nor %s is given", name, other)
 	}
-	return checkTokens(name, *found)
+	return checkTokens(name, *cmp.Or(value, same))
 }
 
 // hashes takes the names of pieces that the prompt reaches; more say nothing of it.

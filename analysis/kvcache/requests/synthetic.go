@@ -4,9 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"math/rand/v2"
-	"sort"
+	"slices"
 	"strings"
 
 	"github.com/memprof/memprof/analysis/kvcache"
@@ -30,12 +31,7 @@ var fits = map[string]struct{ prompt, output logNormal }{
 
 // Names are those of synthetic requests.
 func Names() []string {
-	var names []string
-	for name := range fits {
-		names = append(names, name)
-	}
-	sort.Strings(names)
-	return names
+	return slices.Sorted(maps.Keys(fits))
 }
 
 // Pace is when made requests arrive: as a Poisson process, Rate a second, up to Duration ns; a
@@ -102,68 +98,53 @@ func Draw(all []kvcache.Request, pace Pace) (kvcache.Source, error) {
 	}}, nil
 }
 
+// sourceFunc is a source of requests that is a function.
+type sourceFunc func() (kvcache.Request, error)
+
+func (f sourceFunc) Next() (kvcache.Request, error) { return f() }
+
 // Paced gives the requests of src, in their order, arrivals of a Poisson process.
 func Paced(src kvcache.Source, pace Pace) kvcache.Source {
 	arrivals, _ := pace.streams()
-	return &paced{src, made{pace: pace, chance: arrivals}}
-}
-
-type paced struct {
-	src kvcache.Source
-	made
-}
-
-func (p *paced) Next() (kvcache.Request, error) {
-	r, err := p.src.Next()
-	if err != nil {
-		return r, err
-	}
-	p.lengths = func() kvcache.Request { return r }
-	return p.made.Next()
+	paced := made{pace: pace, chance: arrivals}
+	return sourceFunc(func() (kvcache.Request, error) {
+		r, err := src.Next()
+		if err != nil {
+			return r, err
+		}
+		paced.lengths = func() kvcache.Request { return r }
+		return paced.Next()
+	})
 }
 
 // Prefixed puts the same tokens before every prompt: examples, or the instructions of a system. What is behind them
 // is not known to be equal to anything.
 func Prefixed(src kvcache.Source, tokens int) kvcache.Source {
-	return &prefixed{src: src, tokens: tokens, hashes: []uint64{1}}
-}
-
-type prefixed struct {
-	src    kvcache.Source
-	tokens int
-	hashes []uint64 // of the prefix, for all requests
-}
-
-func (p *prefixed) Next() (kvcache.Request, error) {
-	r, err := p.src.Next()
-	if err != nil {
-		return r, err
-	}
-	if len(r.Hashes) > 0 {
-		return r, fmt.Errorf("the content of a prompt is known, and cannot be behind %d other tokens", p.tokens)
-	}
-	r.Prompt += p.tokens
-	r.Hashes, r.HashTokens = p.hashes, p.tokens
-	return r, nil
+	hashes := []uint64{1} // of the prefix, for all requests
+	return sourceFunc(func() (kvcache.Request, error) {
+		r, err := src.Next()
+		if err != nil {
+			return r, err
+		}
+		if len(r.Hashes) > 0 {
+			return r, fmt.Errorf("the content of a prompt is known, and cannot be behind %d other tokens", tokens)
+		}
+		r.Prompt += tokens
+		r.Hashes, r.HashTokens = hashes, tokens
+		return r, nil
+	})
 }
 
 // Bounded leaves out the requests of src whose prompt has more tokens than longest, unless that is 0.
 func Bounded(src kvcache.Source, longest int) kvcache.Source {
-	return &bounded{src, longest}
-}
-
-type bounded struct {
-	src     kvcache.Source
-	longest int
-}
-
-func (b *bounded) Next() (kvcache.Request, error) {
-	for {
-		r, err := b.src.Next()
-		if err != nil || b.longest == 0 || r.Prompt <= b.longest {
-			return r, err
+	return sourceFunc(func() (kvcache.Request, error) {
+		for {
+			r, err := src.Next()
+			if err != nil || longest == 0 || r.Prompt <= longest {
+				return r, err
+			}
 		}
-	}
+	})
 }
 
 // ErrTooLong is of a prompt beyond the model's limit.
@@ -171,19 +152,11 @@ var ErrTooLong = errors.New("longer than the model's limit")
 
 // Limited makes a prompt beyond a model's limit an ErrTooLong of its line in the file.
 func Limited(src kvcache.Source, file string, limit int) kvcache.Source {
-	return &limited{src, file, limit}
-}
-
-type limited struct {
-	src   kvcache.Source
-	file  string
-	limit int
-}
-
-func (l *limited) Next() (kvcache.Request, error) {
-	r, err := l.src.Next()
-	if err == nil && r.Prompt > l.limit {
-		return r, &Error{l.file, r.Line, fmt.Errorf("prompt of %d tokens is %w of %d", r.Prompt, ErrTooLong, l.limit)}
-	}
-	return r, err
+	return sourceFunc(func() (kvcache.Request, error) {
+		r, err := src.Next()
+		if err == nil && r.Prompt > limit {
+			return r, &Error{file, r.Line, fmt.Errorf("prompt of %d tokens is %w of %d", r.Prompt, ErrTooLong, limit)}
+		}
+		return r, err
+	})
 }

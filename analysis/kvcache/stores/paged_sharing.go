@@ -101,11 +101,7 @@ func (s *pagedStore) drawParents(c *selection, t *tables, prompt int) {
 // once and for all, as branches of a tree do.
 func apart(tables [][]int32) int {
 	for j := len(tables[0]) - 1; j >= 0; j-- {
-		same := true
-		for _, table := range tables[1:] {
-			same = same && table[j] == tables[0][j]
-		}
-		if same {
+		if !slices.ContainsFunc(tables[1:], func(table []int32) bool { return table[j] != tables[0][j] }) {
 			return j + 1
 		}
 	}
