@@ -32,8 +32,8 @@
 // off. Of blocks that are alive at the end the snapshot says the size itself, and a file of `memprof export` says that
 // of each block (block_size), whose arenas serve requests of all sizes.
 //
-// Blocks that no segment of the file has, since the job had torch leave their entries out (skip_actions), have memory of
-// their own as long as they are there: what was reserved is then at least that.
+// A job may record no entries of segments (skip_actions). A block that no segment of the file has then gets memory of its own
+// while it lives, so that reserved memory is a lower bound.
 //
 // # Where the trace begins
 //

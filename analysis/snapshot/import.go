@@ -234,7 +234,7 @@ func (i *importer) begin(device int) error {
 	l := &layout{
 		w: dataset.NewWriter(i.dir, meta, dataset.WriterOptions{NoSync: true}), device: int32(device), settings: i.settings, base: i.first,
 		arenas: map[arenaKey]int32{}, stacks: i.stacks, texts: i.texts, written: map[int64]int64{}, contexts: map[[2]uint64]int32{}, unproven: map[uint64]bool{}, left: &i.contexts, marks: newMarks(i.annotations),
-		halves: o.halves, odd: o.odd, pools: o.pools, emptied: o.emptied, asked: o.asked, sized: o.sized, freers: o.freers, gradients: gradients{live: map[uint64]int64{}},
+		halves: o.halves, odd: o.odd, pools: o.pools, emptied: o.emptied, asked: o.asked, sized: o.sized, freers: o.freers, grads: gradients{live: map[uint64]int64{}},
 	}
 	l.out = newAppender(l.w)
 	i.layouts[device] = l

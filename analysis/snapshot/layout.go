@@ -30,8 +30,8 @@ type layout struct {
 	left     *int64              // how many more there may be
 	written  map[int64]int64     // the device's numbers of stacks
 	marks    *marks
-	gradients
-	phase string // that the frames of requests say, within those of marks; "" for none
+	grads    gradients
+	phase    string // that the frames of requests say, within those of marks; "" for none
 
 	next      uint64 // where the block behind an opening one will begin; 0 if that is not known
 	waiting   *used  // freeing, if it is a free that the next entry may complete
@@ -75,7 +75,7 @@ type used struct {
 	arena                 int32
 	role                  role
 	older, pending        bool
-	alone                 bool  // its memory is there as long as it is: no segment of the file has it
+	alone                 bool  // no segment of the file has it, so its memory is mapped while it lives
 	freed                 int64 // time of the waiting free, ns
 	freeStack             int64
 	freer                 int32 // context of the waiting free, where it has a stack of its own
@@ -227,7 +227,7 @@ func (l *layout) sizeOf(addr, n, behind uint64, m *held) uint64 {
 // begin makes a block live. If size is 0, it follows from torch's rules.
 func (l *layout) begin(addr, size, n, stream uint64, stack int64, metadata uint64) error {
 	m := l.memoryAt(addr)
-	alone := m == nil // the job had torch leave out the entries of segments, or something else made the file
+	alone := m == nil // the job recorded no entries of segments (skip_actions), or torch did not write the file
 	if alone {
 		size = cmp.Or(size, l.settings.Round(max(n, 1)))
 		if err := l.take(addr, addr+size, stream, class{small: size <= smallRequest}, 0); err != nil {
@@ -261,7 +261,7 @@ func (l *layout) begin(addr, size, n, stream uint64, stack int64, metadata uint6
 	n = min(n, size)
 	b := used{addr: addr, size: size, requested: n, stream: stream, stack: stack, arena: m.arena, role: r, older: l.older, alone: alone}
 	l.blocks.set(addr, b)
-	l.gradients.count(&b, l.settings.Round(n), 1)
+	l.grads.count(&b, l.settings.Round(n), 1)
 	e := trace.Event{Kind: trace.KindAlloc, Arena: m.arena, Stream: int64(stream), Addr: int64(addr), Requested: int64(n), Provided: int64(size), Context: context}
 	if err := l.write(e); err != nil {
 		return err
@@ -312,10 +312,10 @@ func (l *layout) finished(final bool) error {
 	return l.write(l.event(trace.KindFree, b))
 }
 
-// ended writes that a block is no more.
+// ended writes the end of a block, and unmaps the memory that only this block had.
 func (l *layout) ended(kind trace.Kind, b *used) error {
 	l.blocks.delete(b.addr)
-	l.gradients.count(b, l.settings.Round(b.requested), -1)
+	l.grads.count(b, l.settings.Round(b.requested), -1)
 	if l.unproven[b.addr] {
 		delete(l.unproven, b.addr)
 		l.exact, l.exactTime = l.out.next+1, l.now

@@ -308,7 +308,7 @@ func TestMemoryAtAddressZero(t *testing.T) {
 	assert.Diff(t, []string{"arena", "map", "reclaim", "unmap"}, kinds, "events")
 }
 
-// Blocks whose segments' entries torch was told to leave out have memory of their own.
+// Blocks without an entry of their segment (skip_actions) have memory of their own.
 func TestBlocksWithoutSegments(t *testing.T) {
 	run, made := imported(t, written(t, pairs{"segments", []any{}, "device_traces", []any{[]any{
 		act("alloc", testAddr, 3*testMiB), act("alloc", testAddr+64*testMiB, 100), act("free_requested", testAddr, 3*testMiB), act("free_completed", testAddr, 3*testMiB),

@@ -102,16 +102,24 @@ func TestLayersAreNoIterations(t *testing.T) {
 	assert.That(t, len(d.Iterations) == 0 && d.Period == 0, "%d iterations of %d requests", len(d.Iterations), d.Period)
 }
 
-// Blocks that the segments alone have keep their frames: those of a forward are saved for backward in a job that trains, and those of the job's
-// own code are not named.
+// A block that only the segments have keeps its frames. In a job that trains, a block of a forward is saved for backward. The job's own
+// code names none, also where nothing trains and a block without frames would be of weights.
 func TestOlderBlocksWithFrames(t *testing.T) {
-	var blocks []any
-	for at, stack := range [][]string{{script}, {script, call, attention}, {script, wrapper}} {
-		blocks = append(blocks, pairs{"address", testAddr + at*64*testMiB, "size", (at + 2) * testMiB, "state", "active_allocated", "frames", framesOf(stack)})
-	}
-	path := written(t, pairs{"segments", []any{testSegment(0, testAddr, 256*testMiB, blocks)}, "device_traces", []any{[]any{act("snapshot", 0, 0)}}})
-	held := analyzed(t, path).Held.Categories
-	for category, want := range map[string]int64{"other": 2, "activations": 3, "optimizer": 4} {
-		assert.Equal(t, held.Of(category).Requested, want*testMiB, "%s", category)
+	for _, c := range []struct {
+		stacks [][]string
+		want   map[string]int64 // MiB; the blocks have 2, 3 and 4
+	}{
+		{[][]string{{script}, {script, call, attention}, {script, wrapper}}, map[string]int64{"other": 2, "activations": 3, "optimizer": 4}},
+		{[][]string{{script}, nil}, map[string]int64{"other": 2, "weights": 3}},
+	} {
+		var blocks []any
+		for at, stack := range c.stacks {
+			blocks = append(blocks, pairs{"address", testAddr + at*64*testMiB, "size", (at + 2) * testMiB, "state", "active_allocated", "frames", framesOf(stack)})
+		}
+		path := written(t, pairs{"segments", []any{testSegment(0, testAddr, 256*testMiB, blocks)}, "device_traces", []any{[]any{act("snapshot", 0, 0)}}})
+		held := analyzed(t, path).Held.Categories
+		for category, want := range c.want {
+			assert.Equal(t, held.Of(category).Requested, want*testMiB, "%s of %v", category, c.stacks)
+		}
 	}
 }

@@ -21,7 +21,7 @@ const (
 	forCommunication
 	forKVCache
 	forWorkspace
-	forGradients // frees them
+	forGradients // zero_grad, which frees them
 	forCasts     // the end of autocast, which frees the weights that it cast
 )
 
@@ -141,7 +141,7 @@ func (l *layout) leave() error {
 		return nil
 	}
 	if l.phase = ""; name == phases[inBackward] {
-		l.gradients.ended()
+		l.grads.backwardEnded()
 	}
 	return l.mark(trace.Event{Kind: trace.KindPhaseEnd, Context: l.w.Intern(name)})
 }
@@ -155,7 +155,7 @@ func (l *layout) label(addr uint64, r role) error {
 	return l.labelAs(addr, category)
 }
 
-// labelAs is label of a category; "" for none.
+// labelAs labels a block with a category; "" is none.
 func (l *layout) labelAs(addr uint64, category string) error {
 	if category == "" {
 		return nil

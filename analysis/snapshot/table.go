@@ -29,7 +29,7 @@ func (t *table[V]) from(addr uint64) (found uint64, v *V) {
 	return found, v
 }
 
-// between are the starts of the ranges that lie between two addresses in part; end is where one ends.
+// between returns the starts of the ranges that overlap [from, to); end returns where a range ends.
 func (t *table[V]) between(from, to uint64, end func(*V) uint64) (starts []uint64) {
 	if start, v := t.upTo(from); v != nil && end(v) > from {
 		starts = append(starts, start)

@@ -133,9 +133,10 @@
 // segment in the order of addresses, whatever the rules say, and frees those that were not live. It shows in a request
 // that the rules would place elsewhere: from there on each block of the segment has to be handed out.
 //
-// Of a snapshot whose history begins in the middle, segments and blocks are taken as they were there: which blocks are free
-// follows from those that are not, and decides alone where the next ones lie. Of other recordings segments from before the first event are taken as free ones. Their blocks are placed by the rules, and the process is not
-// judged from there on where they lie elsewhere: a free block between them leaves no trace.
+// A snapshot's history may begin in the middle. The follower then takes the segments and blocks as the snapshot has them. The
+// free blocks are what lies between, and they alone decide where later blocks lie. In other recordings the follower takes
+// segments from before the first event as free ones and places their blocks by the rules. It does not judge the process from
+// there on if they lie elsewhere, since a free block between them leaves no trace.
 //
 // Not followed are a process whose allocator switches between the two kinds of segments, an expandable segment whose
 // first pages were refused, and settings that the job makes in its own code, other than expandable segments. Such a

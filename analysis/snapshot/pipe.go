@@ -10,8 +10,8 @@ import (
 // batchSize is how many values one goroutine hands to the next at a time.
 const batchSize = 1 << 10
 
-// pipe hands values to a function on another goroutine, in order: decoding a file, following the device's memory and writing the
-// events take as long as each other.
+// pipe hands values to a function on another goroutine, in order. Decoding a file, following the device's memory and writing the events
+// take about the same time, so that they run side by side.
 type pipe[T any] struct {
 	batch       []T
 	full, empty chan []T
