@@ -341,7 +341,8 @@ func TestKeyframesOfEachIteration(t *testing.T) {
 	if diff := gocmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	assert.That(t, k.IterationsEach == 1 && k.EventsEach == 1 && k.GrowthsEach == 1, "a pair for each %d iterations, %d events; each %d. growth", k.IterationsEach, k.EventsEach, k.GrowthsEach)
+	assert.That(t, k.IterationsEach == 1 && k.EventsEach == 1 && k.GrowthsEach == 1,
+		"a pair for each %d iterations, %d events; each %d. growth", k.IterationsEach, k.EventsEach, k.GrowthsEach)
 	// The weights are one stretch, for as long as they live.
 	var live []keyframes.Stretch
 	for _, s := range k.Stretches {
@@ -349,11 +350,24 @@ func TestKeyframesOfEachIteration(t *testing.T) {
 			live = append(live, s)
 		}
 	}
-	assert.That(t, len(live) == 1 && live[0].From == 2 && live[0].To == 18 && live[0].Requested == mib && k.Origins[live[0].Origin].Name == "weights", "the weights are %+v", live)
+	assert.That(t, len(live) == 1 && live[0].From == 2 && live[0].To == 18 && live[0].Requested == mib && k.Origins[live[0].Origin].Name == "weights",
+		"the weights are %+v", live)
+}
+
+// A device of one of many processes has few points, and what is drawn beside them is as coarse.
+func TestKeyframesOfFewPoints(t *testing.T) {
+	r := marked(t, 5000)
+	opt := Options{Text: r.Strings.Text, Explore: true, MaxPoints: 32}
+	result, err := Run(modeltest.Source(r.Events, 5), opt)
+	assert.NoError(t, err)
+	assert.NoError(t, result.Explore(modeltest.Source(r.Events, 5), opt, nil))
+	d := &result.Devices[0]
+	assert.That(t, len(d.Keyframes.Frames) <= 4*32+keyframes.MaxGrowths && d.Keyframes.IterationsEach >= 128, "%d keyframes, a pair for each %d iterations",
+		len(d.Keyframes.Frames), d.Keyframes.IterationsEach)
+	assert.That(t, len(d.ByCategory) <= 32 && len(d.Series.Points) <= 32, "%d moments by category, %d points", len(d.ByCategory), len(d.Series.Points))
 }
 
 // Of many iterations neighbours share a pair: the extremes stay, and memory does not grow.
-
 func TestKeyframesAreBounded(t *testing.T) {
 	r := marked(t, 5000)
 	result := explore(t, r, 3000)

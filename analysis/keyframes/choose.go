@@ -96,7 +96,7 @@ type Chooser struct {
 	ooms       []Frame
 }
 
-// NewChooser is one that has chosen nothing. It keeps at most so many windows, and MaxWindows.
+// NewChooser returns a Chooser that has chosen nothing. It keeps at most limit windows, and never more than MaxWindows.
 func NewChooser(d *ledger.Device, limit int) *Chooser {
 	all := windows{size: 1, limit: min(limit, MaxWindows)}
 	return &Chooser{device: d, each: 1, iterations: all, events: all}

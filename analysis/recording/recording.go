@@ -23,7 +23,7 @@ type Recording struct {
 	Readings *accounting.Readings // of used memory; nil without any
 }
 
-// The series of all processes together have mostPoints intervals of time, but fewestPoints of each: a run may have thousands.
+// All processes share mostPoints intervals of time of a series, and each has at least fewestPoints.
 const (
 	mostPoints   = 1 << 19
 	fewestPoints = 32
@@ -71,7 +71,7 @@ func (r *Recording) Choose(wanted func(*dataset.Process) bool) {
 	r.Run.Choose(wanted)
 }
 
-// pointsOf is how many points a series of each of so many processes has, where so many are wanted.
+// pointsOf returns how many points a series has: as many as wanted, or fewer in a run of many processes.
 func pointsOf(wanted, processes int) int {
 	return min(wanted, max(fewestPoints, mostPoints/max(processes, 1)))
 }
