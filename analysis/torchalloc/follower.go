@@ -11,7 +11,8 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// SetInCode is the problem of a process whose code changed settings of PyTorch's allocator: hooks/python/memprof/_watch.py.
+// SetInCode is the problem that the hook records when a job changes allocator settings in its code; hooks/python/memprof/_watch.py has the
+// same text.
 const SetInCode = "torch: the job changes settings of the allocator in its code, which verify does not follow"
 
 // ErrNotModeled is the error of what the model does not have.

@@ -31,7 +31,7 @@ def install(torch):
 
 
 def _noted(change):
-    """A function of torch that changes settings. Verify reads them from the environment, and expandable segments from the trace."""
+    """Wraps a function of torch that changes settings. verify knows the environment's settings, and sees expandable segments in the trace."""
 
     @functools.wraps(change)
     def noted(text):
