@@ -133,6 +133,26 @@ class DryRunTest(unittest.TestCase):
         plan, _ = self.script("torch.empty(266730, 192, device='cuda').sum(0); torch.empty(3008, 1536, device='cuda').sum(0); torch.empty(64, 7, device='cuda').sum()")
         self.assertEqual(self.requests(plan), [204848640, 768, 103809024, 8, 18481152, 6144, 36962304, 48, 1792, 4])
 
+    def test_a_loss_keeps_the_bytes_of_its_elements(self):
+        plan, _ = self.script("a = torch.ones(1000, device='cuda'); loss = torch.nn.functional.mse_loss(a, a)")
+        self.assertEqual(self.requests(plan), [4000, 4000, 4000])  # a, the loss, and what its elements are reduced in
+
+    def test_operands_that_are_not_contiguous_are_copied(self):
+        plan, _ = self.script("torch.nn.functional.layer_norm(torch.empty(64, 32, device='cuda').t(), (64,))")
+        self.assertEqual(self.requests(plan), [8192, 8192, 8192, 128, 128])  # the operand, the result, the copy, mean and deviation
+
+    def test_data_parallel(self):
+        plan, _ = self.script(
+            """
+            torch.distributed.init_process_group("nccl", init_method="tcp://127.0.0.1:1", rank=0, world_size=2)
+            model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1000, 1000, bias=False, device="cuda"))
+            model(torch.empty(7, 1000, device="cuda")).sum().backward()
+            """
+        )
+        # The weight, its bucket, input and output; the gradient; cuBLAS's workspace of each thread.
+        large = [n for n in self.requests(plan) if n >= 28000]
+        self.assertEqual(large, [4000000, 4000000, 28000, 28000, 32 << 20, 4000000, 32 << 20])
+
     def test_operators_that_cuda_has_kernels_for_are_not_composed(self):
         plan, _ = self.script(
             """

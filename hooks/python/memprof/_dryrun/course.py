@@ -26,7 +26,7 @@ class Course:
         self._sizes.append(size)
 
     def iteration(self, label):
-        """An iteration ends: is marked in the recording, and ends the script if at least half of them, the last ones, were the same."""
+        """Marks the end of an iteration. Ends the script once at least half of all iterations, the last ones, made the same requests."""
         self._mark(label)
         self._ended += 1
         self._same = self._same + 1 if self._sizes == self._before else 1

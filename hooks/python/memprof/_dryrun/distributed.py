@@ -27,7 +27,7 @@ def install(torch):
     module = distributed.distributed_c10d
     module.init_process_group = init_process_group
     distributed.is_nccl_available = module.is_nccl_available = lambda: True
-    distributed._verify_params_across_processes = lambda *_: None  # DDP's: there are no others to be compared with
+    distributed._verify_params_across_processes = lambda *_: None  # DDP compares the parameters of all processes; here is one
     distributed.Logger.set_runtime_stats_and_log = lambda _: None  # of times that a build without CUDA does not measure
     data_parallel = torch.nn.parallel.DistributedDataParallel
     make = data_parallel.__init__
@@ -37,7 +37,7 @@ def install(torch):
         self.register_comm_hook(None, arrived)
 
     def arrived(_, bucket):
-        """Gradients are as if they had been summed: the fake backend's work has no result."""
+        """Returns the bucket as if its gradients had been summed: the fake backend's work has no result."""
         future = torch.futures.Future()
         future.set_result(bucket.buffer())
         return future

@@ -12,7 +12,7 @@ _kept = []  # registrations of kernels, which end with their object
 
 
 def keep_whole(torch):
-    """Operators that CUDA has a kernel for, and that a build without CUDA would compose of others before we see them: silu_backward."""
+    """A build without CUDA composes some operators (silu_backward) of others before we see them. CUDA has a kernel for each: keep them whole."""
     has = torch._C._dispatch_has_kernel_for_dispatch_key
     _kept.append(torch.library.Library("aten", "IMPL"))
     for name in torch._C._dispatch_get_all_op_names():
@@ -90,7 +90,7 @@ class Kernels:
         return reductions.runs(tensor, range(tensor.dim())) in ([], [(tensor.numel(), 1)])
 
     def _index_put(self, operator, target, indices, values, accumulate=False, *more):
-        """Autograd writes into a tensor of zeros, in place but for fake tensors. Values that are added are sorted by index before."""
+        """Autograd adds into a tensor of zeros, in place except for fake tensors. The kernel sorts the values by index first."""
         result = target if self._by_engine() else operator(target, indices, values, accumulate, *more)
         if result.device.type == "cuda" and (accumulate or self._torch.are_deterministic_algorithms_enabled()):
             count = self._torch.broadcast_shapes(*(i.shape for i in indices if i is not None)).numel()
@@ -98,14 +98,14 @@ class Kernels:
         return result
 
     def _index_add(self, operator, target, dim, index, source, **kwargs):
-        """If it is to be deterministic, it puts products of its own."""
+        """In deterministic mode index_add multiplies the values and calls index_put."""
         result = operator(target, dim, index, source, **kwargs)
         if result.device.type == "cuda" and self._torch.are_deterministic_algorithms_enabled():
             self._storages.workspace(result, source.nbytes, 8 * index.numel(), *self._sorting(index.numel()))
         return result
 
     def _loss(self, operator, found, wanted, reduction=1, *more):
-        """The result is one for each element until the kernel reduces another one of them: it keeps their bytes."""
+        """The kernel computes a loss for each element into the result, then reduces it. The result keeps the bytes of all elements."""
         result = operator(found, wanted, reduction, *more)
         if result.device.type == "cuda" and reduction:
             result.untyped_storage().resize_(found.nbytes)
@@ -113,7 +113,7 @@ class Kernels:
         return result
 
     def _copying(self, operator, *args, **kwargs):
-        """The kernel works on contiguous tensors, and copies others."""
+        """The kernel copies each operand that is not contiguous."""
         result = operator(*args, **kwargs)
         sizes = [t.nbytes for t in args if isinstance(t, self._torch.Tensor) and t.device.type == "cuda" and not t.is_contiguous()]
         if sizes:
@@ -121,7 +121,7 @@ class Kernels:
         return result
 
     def _sorting(self, count):
-        """What indices are sorted in: sorted ones, two times where they were, and room for the sort itself."""
+        """Bytes of the blocks that a sort of indices allocates: the sorted indices, two lists of their places, and scratch."""
         return (8 * count, 8 * count, 8 * count, 16 * count)
 
     @contextlib.contextmanager
@@ -141,7 +141,7 @@ class Kernels:
         return result
 
     def _softmax_backward(self, operator, grad, result, *args, **kwargs):
-        """The kernel gets the product of both."""
+        """The caller multiplies the gradient and the result first, in a block of its own."""
         found = operator(grad, result, *args, **kwargs)
         if found.device.type == "cuda":
             self._storages.workspace(found, grad.numel() * self._torch.promote_types(grad.dtype, result.dtype).itemsize)

@@ -1,8 +1,8 @@
-"""The workspaces of reductions: blocks of threads that share an output leave their parts of it in memory.
+"""The workspaces of reductions: blocks of threads that share an output write partial results to memory.
 
 A reduction over many elements that has few outputs, as the gradient of a bias is, would leave most of the card idle if
 one block made each output. How many blocks do depends on shapes, strides and the card (setReduceConfig in torch's
-ATen/native/cuda/Reduce.cuh); each of their columns of threads has a part.
+ATen/native/cuda/Reduce.cuh); each column of threads writes one partial result.
 """
 
 import math
@@ -28,7 +28,7 @@ def ways(torch, storages):
 
 
 def workspaces(tensor, dims, width):
-    """Bytes of the parts of a reduction over dims (none: all), and of the counters of blocks that are through; none: one block makes an output."""
+    """Bytes of the partial results of a reduction over dims (none: all) and of its counters of finished blocks. No bytes: one block makes each output."""
     every = set(range(tensor.dim()))
     reduced = {d % tensor.dim() for d in dims} or every
     inner, outer = runs(tensor, reduced), runs(tensor, every - reduced)

@@ -33,7 +33,7 @@ class Storages:
         self.resized(storage)
 
     def resized(self, storage):
-        """A storage has another size than before: what it has is copied to a new place. Others than the device's are none of ours."""
+        """A storage of the device has changed its size: torch copies it to a new block. Other storages are ignored."""
         block = self._blocks.get(storage._cdata)
         if block is not None and block.storage() is storage and block.size != storage.nbytes():
             before = block.address
@@ -61,7 +61,7 @@ class Storages:
         return address
 
     def workspace(self, result, *sizes):
-        """An operator has workspaces of so many bytes, after its result and until its end."""
+        """An operator allocates workspaces of these sizes, in bytes, after its result, and frees them at its end."""
         self.note(result)
         for address in [self.allocate(size, result.device.index) for size in sizes][::-1]:
             self.free(address)

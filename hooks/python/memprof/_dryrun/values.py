@@ -24,7 +24,7 @@ class Values:
             aten.masked_select.default: self._selected,
             aten.index.Tensor: self._indexed,
         }
-        # Operators that choose elements of a dimension: which result has their numbers, and which argument the dimension.
+        # Operators that choose elements of a dimension: the result that holds their indices, and the argument that names the dimension.
         self._choosing = {aten.topk.default: (1, 2), aten.sort.default: (1, 1), aten.max.dim: (1, 1), aten.argmax.default: (0, 1), aten.multinomial.default: (0, 9)}
         self._compared = {aten.eq.Scalar: 0, aten.eq.Tensor: 0, aten.ne.Scalar: 1, aten.ne.Tensor: 1}
         self._inverted = (aten.bitwise_not.default, aten.logical_not.default)
@@ -37,7 +37,7 @@ class Values:
         return NotImplemented if answer is None else answer(*args, **kwargs)
 
     def learn(self, operator, args, result):
-        """Keeps what is known of a result: that it has numbers of choices, `among` how many, or the `share` of its elements that are not 0."""
+        """Notes what is known of a result: it holds indices of choices `among` so many, or a `share` of its elements is not 0."""
         source = args[0] if args else None
         if operator in self._choosing:
             place, dim = self._choosing[operator]
@@ -73,7 +73,7 @@ class Values:
         return a.shape == b.shape
 
     def count(self, tensor):
-        """How many elements of a tensor are not 0. Of choices each is taken to be as frequent as any other."""
+        """Returns how many elements of a tensor are not 0. All choices are assumed to be equally frequent."""
         if hasattr(tensor, "share"):
             self.report("choices", "sizes depend on choices: they are assumed to be evenly spread, so that %.4g of the elements are nonzero" % tensor.share)
             return round(tensor.share * tensor.numel())
