@@ -88,5 +88,6 @@ func TestCategories(t *testing.T) {
 		module[u.Category.String()] = u.Module
 	}
 	assert.That(t, sum == d.Peak.T, "the categories have %d bytes, requested were %d", sum, d.Peak.T)
-	assert.That(t, module["activations"] == "net.*" && module["weights"] == "net" && module["temporaries"] == "", "most of the categories comes from %v", module)
+	assert.That(t, module["activations"] == "net.*" && module["weights"] == "net" && module["temporaries"] == "",
+		"most of the categories comes from %v", module)
 }

@@ -78,7 +78,8 @@ func TestGoldenSplit(t *testing.T) {
 	d := run(t, r, Options{}).Devices[0]
 	peak := ledger.Instant{Seq: 6, Time: 6000, T: 5236728, C: 6291456, R: 6291456, Rounding: 264, Slack: 1054464, Live: 4}
 	assert.Diff(t, peak, d.Peak)
-	assert.That(t, d.MaxT == 5236728 && d.MaxC == 6291456 && d.MaxR == 6291456 && d.Allocs == 6 && d.Frees == 2, "max T %d, C %d, R %d; %d allocs, %d frees", d.MaxT, d.MaxC, d.MaxR, d.Allocs, d.Frees)
+	assert.That(t, d.MaxT == 5236728 && d.MaxC == 6291456 && d.MaxR == 6291456 && d.Allocs == 6 && d.Frees == 2,
+		"max T %d, C %d, R %d; %d allocs, %d frees", d.MaxT, d.MaxC, d.MaxR, d.Allocs, d.Frees)
 	growths := []Growth{
 		{Seq: 1, Time: 1000, Request: 1000, Grown: 2 * mib, Reserved: 2 * mib, Verdict: Capacity},
 		{Seq: 4, Time: 4000, Request: 590_000, Grown: 4 * mib, Reserved: 6 * mib, Verdict: Capacity},

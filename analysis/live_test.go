@@ -31,13 +31,15 @@ func TestLive(t *testing.T) {
 	arena := want.Arenas[0]
 	a := state.Arenas
 	assert.That(t, len(a) == 1 && cmp.Equal(a[0].Now, arena.Final) && a[0].MaxR == arena.MaxR && a[0].Info.ID == arena.ID, "arenas %+v, want %+v", a, arena)
-	assert.That(t, state.Iteration == 41 && state.Seq == int64(len(r.Events)-1) && state.Phase == "other", "iteration %d, seq %d, phase %s", state.Iteration, state.Seq, state.Phase)
+	assert.That(t, state.Iteration == 41 && state.Seq == int64(len(r.Events)-1) && state.Phase == "other",
+		"iteration %d, seq %d, phase %s", state.Iteration, state.Seq, state.Phase)
 	for _, phase := range []string{"data", "forward", "backward", "other"} {
 		assert.That(t, phases[phase], "phase %s never seen", phase)
 	}
 	// R over time: its greatest value is that of the device, its last one R now, and each stretch has the points in it.
 	course := live.Course(0, 16)
-	assert.That(t, len(course) == 16 && slices.Max(course) == d.MaxR && course[15] >= d.Final.R && live.Course(7, 16) == nil, "course %v, greatest %d, at last %d", course, d.MaxR, d.Final.R)
+	assert.That(t, len(course) == 16 && slices.Max(course) == d.MaxR && course[15] >= d.Final.R && live.Course(7, 16) == nil,
+		"course %v, greatest %d, at last %d", course, d.MaxR, d.Final.R)
 	for i := 1; i < 16; i++ { // nothing is unmapped here
 		assert.That(t, course[i] >= course[i-1], "course %v falls", course)
 	}

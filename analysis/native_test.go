@@ -76,7 +76,8 @@ func TestSampledStep(t *testing.T) {
 
 	want := ledger.Instant{Seq: 11, Time: 11000, T: 8600, C: 9216, R: 12288, NotRequested: 12288 - 8600, Live: 2, Iteration: 1}
 	assert.Diff(t, want, d.Peak, "peak")
-	assert.That(t, d.Peak.Internal() == 616 && d.Peak.Free() == 3072, "at the peak %d internal and %d free, want 616 and 3072", d.Peak.Internal(), d.Peak.Free())
+	assert.That(t, d.Peak.Internal() == 616 && d.Peak.Free() == 3072,
+		"at the peak %d internal and %d free, want 616 and 3072", d.Peak.Internal(), d.Peak.Free())
 	final := ledger.Instant{Seq: 16, Time: 16000, T: 8000, C: 8192, R: 12288, Pending: 600, NotRequested: 12288 - 8600, Live: 1, Iteration: 2}
 	assert.Diff(t, final, d.Final, "final")
 	list := []iterations.Iteration{
@@ -89,7 +90,8 @@ func TestSampledStep(t *testing.T) {
 		{Seq: 9, Time: 9000, Iteration: 1, Request: 8000, Grown: 8192, Reserved: 12288, Free: 3072, LargestFree: -1, TooSmall: -1, Stranded: -1, Verdict: Capacity},
 	}
 	assert.Diff(t, growths, d.Growths, "growths")
-	assert.That(t, d.MaxT == 8600 && d.MaxC == 9216 && d.MaxR == 12288 && d.Chunks.Largest() == -1, "greatest T %d, C %d, R %d, largest free %d", d.MaxT, d.MaxC, d.MaxR, d.Chunks.Largest())
+	assert.That(t, d.MaxT == 8600 && d.MaxC == 9216 && d.MaxR == 12288 && d.Chunks.Largest() == -1,
+		"greatest T %d, C %d, R %d, largest free %d", d.MaxT, d.MaxC, d.MaxR, d.Chunks.Largest())
 	assert.Diff(t, &torchalloc.Observed{Allocator: "native", Samples: 6}, d.Native)
 	spans := [][]ledger.Span{{
 		spanOf(0, 1024, ledger.SpanNotRequested), spanOf(1024, 600, ledger.SpanLive), spanOf(1624, 4096-1624, ledger.SpanNotRequested), spanOf(4096, 4096, ledger.SpanUnmapped),
@@ -110,7 +112,8 @@ func TestSampledWithoutSamples(t *testing.T) {
 	r.Add(trace.Event{Kind: trace.KindOOM, Requested: 1 << 40})
 	result := run(t, r.Recorder, Options{})
 	d := result.Devices[0]
-	assert.That(t, d.Peak.C == -1 && d.Final.C == -1 && d.MaxC == -1 && d.Peak.Internal() == -1 && d.Peak.Free() == -1, "peak %+v, final %+v, greatest C %d", d.Peak, d.Final, d.MaxC)
+	assert.That(t, d.Peak.C == -1 && d.Final.C == -1 && d.MaxC == -1 && d.Peak.Internal() == -1 && d.Peak.Free() == -1,
+		"peak %+v, final %+v, greatest C %d", d.Peak, d.Final, d.MaxC)
 	for _, it := range d.Iterations {
 		assert.That(t, it.PeakC == -1 && it.EndC == -1, "iteration %+v", it)
 	}

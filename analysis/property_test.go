@@ -172,7 +172,8 @@ func (n *naive) checkDevice(t *rapid.T, d *device, e *trace.Event, all ledger.Sp
 		free, small := n.free(o.Arena), n.tooSmall(o.Arena, o.Request)
 		n.free(o.Arena).Fill(&want)
 		want.View = o.Arena
-		assert.Must(t, o.At == want && o.TooSmall == small && o.Stranded == free.Stranded && o.Free == all.Free(), "OOM %+v\nwant %+v, too small %d", o, want, small)
+		assert.Must(t, o.At == want && o.TooSmall == small && o.Stranded == free.Stranded && o.Free == all.Free(),
+			"OOM %+v\nwant %+v, too small %d", o, want, small)
 	}
 }
 

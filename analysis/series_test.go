@@ -116,7 +116,8 @@ func TestSeriesWidensBoundedly(t *testing.T) {
 		d.series.add(d.Device, int64(i), time)
 	}
 	points := d.series.points
-	assert.That(t, len(points) == 2 && d.series.shift == 63 && points[0].T == (Range{0, 1}) && points[1].T == (Range{2, 5}), "width 1<<%d, %+v", d.series.shift, points)
+	assert.That(t, len(points) == 2 && d.series.shift == 63 && points[0].T == (Range{0, 1}) && points[1].T == (Range{2, 5}),
+		"width 1<<%d, %+v", d.series.shift, points)
 }
 
 // Iterations found after the fact are those of every instant of the course.
@@ -163,7 +164,8 @@ func TestGrowthVerdicts(t *testing.T) {
 		Free: 3 * mib, LargestFree: 2 * mib, TooSmall: 3 * mib, Verdict: Fragmentation,
 	}
 	assert.Diff(t, want, last)
-	assert.That(t, d.GrowthCount == 7 && d.FragmentationGrowths == 1 && d.Growths[0].Verdict == Capacity, "%d growths, %d by fragmentation, first %v", d.GrowthCount, d.FragmentationGrowths, d.Growths[0])
+	assert.That(t, d.GrowthCount == 7 && d.FragmentationGrowths == 1 && d.Growths[0].Verdict == Capacity,
+		"%d growths, %d by fragmentation, first %v", d.GrowthCount, d.FragmentationGrowths, d.Growths[0])
 	d = run(t, r, Options{MaxGrowths: 2}).Devices[0]
 	assert.That(t, len(d.Growths) == 2 && d.GrowthCount == 7, "%d of %d growths kept, want 2 of 7", len(d.Growths), d.GrowthCount)
 }
@@ -184,7 +186,8 @@ func TestOOM(t *testing.T) {
 	d := run(t, r, Options{}).Devices[0]
 	assert.Must(t, d.OOMCount == 2 && len(d.OOMs) == 2, "%d OOMs, want 2", d.OOMCount)
 	first, second := d.OOMs[0], d.OOMs[1]
-	assert.That(t, first.Verdict == Fragmentation && first.Free == 2*mib && first.LargestFree == mib && first.Request == 2*mib && first.Context == "loss", "%+v", first)
+	assert.That(t, first.Verdict == Fragmentation && first.Free == 2*mib && first.LargestFree == mib && first.Request == 2*mib && first.Context == "loss",
+		"%+v", first)
 	assert.That(t, second.Verdict == Capacity && second.At.T == 2*mib && second.At.R == 4*mib, "%+v", second)
 }
 

@@ -145,14 +145,16 @@ func TestRequestsNear64Bits(t *testing.T) {
 		_, ok := a.Alloc(size)
 		assert.That(t, !ok, "Alloc(%d) succeeded", size)
 	}
-	assert.That(t, memory.grows == nil && a.NextRegion() == 2*mib, "sizes that cannot be rounded asked for %v, next region %d", memory.grows, a.NextRegion())
+	assert.That(t, memory.grows == nil && a.NextRegion() == 2*mib,
+		"sizes that cannot be rounded asked for %v, next region %d", memory.grows, a.NextRegion())
 	_, ok := a.Alloc(maxSize)
 	assert.That(t, !ok, "2^64-256 succeeded")
 	assert.That(t, a.NextRegion() == maxSize, "next region %d does not saturate", a.NextRegion())
 	assert.Equal(t, memory.grows[0], maxSize, "asked for")
 	// One huge failure has made all later growth start huge, and it backs off to what there is.
 	block := mustAlloc(t, a, 1000)
-	assert.That(t, block.Size == 1024 && a.Stats().Reserved <= gib && a.Stats().Reserved >= gib*9/10, "got %d of %d reserved", block.Size, a.Stats().Reserved)
+	assert.That(t, block.Size == 1024 && a.Stats().Reserved <= gib && a.Stats().Reserved >= gib*9/10,
+		"got %d of %d reserved", block.Size, a.Stats().Reserved)
 }
 
 func TestGarbageCollection(t *testing.T) {

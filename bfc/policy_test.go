@@ -110,7 +110,8 @@ func TestPolicyGolden(t *testing.T) {
 	}
 	want, err := os.ReadFile(name)
 	assert.NoError(t, err)
-	assert.That(t, bytes.Equal(out.Bytes(), want), "%s differs: run with -update, look at the difference, and change hooks/capture/bfc/policy.c likewise", name)
+	assert.That(t, bytes.Equal(out.Bytes(), want),
+		"%s differs: run with -update, look at the difference, and change hooks/capture/bfc/policy.c likewise", name)
 }
 
 // writeGolden writes the policy and the arena, and what the arena gets, on two lines.

@@ -155,7 +155,8 @@ func TestInstallOfOthers(t *testing.T) {
 				moved := filepath.Dir(second.Dir) != cache
 				wantMoved := strings.HasPrefix(name, "cache") || strings.HasPrefix(name, "parent") || strings.HasPrefix(name, "home")
 				assert.That(t, moved == wantMoved, "installed in %s, the first time in %s", second.Dir, first.Dir)
-				assert.That(t, moved == strings.HasPrefix(second.Dir, tmp) && (second.PassedOver != "") == (moved && variable == "MEMPROF_CACHE"), "installed in %s, passed over %q", second.Dir, second.PassedOver)
+				assert.That(t, moved == strings.HasPrefix(second.Dir, tmp) && (second.PassedOver != "") == (moved && variable == "MEMPROF_CACHE"),
+					"installed in %s, passed over %q", second.Dir, second.PassedOver)
 			})
 		}
 	}

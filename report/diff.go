@@ -26,7 +26,7 @@ type Compared struct {
 	Top int
 }
 
-// DiffSections say what changed between two sets of runs: the sets, the changed metrics, and the changed groups of each part that has any.
+// DiffSections returns what changed between two sets of runs: the sets, the changed metrics, and the changed groups of each part that has any.
 func DiffSections(c Compared) []layout.Section {
 	sections := []layout.Section{diffHead(c)}
 	for _, part := range diffParts(c.Diff) {

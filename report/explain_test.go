@@ -88,7 +88,8 @@ func TestExplainExpandable(t *testing.T) {
 		f, err := oomtext.Read(strings.NewReader(c.before + text + c.after))
 		assert.NoError(t, err)
 		advised := slices.ContainsFunc(ExplainAdvice(f), func(a Advice) bool { return strings.Contains(a.Command, "expandable_segments:True") })
-		assert.That(t, f.Verdict == oomtext.Fragmentation && advised == c.advised, "%q, %q: %s, advised %v, want fragmentation, %v", c.before, c.after, f.Verdict, advised, c.advised)
+		assert.That(t, f.Verdict == oomtext.Fragmentation && advised == c.advised,
+			"%q, %q: %s, advised %v, want fragmentation, %v", c.before, c.after, f.Verdict, advised, c.advised)
 	}
 }
 

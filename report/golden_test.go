@@ -223,7 +223,8 @@ func TestReportsAreSafe(t *testing.T) {
 			width := plain.Width(line)
 			assert.That(t, width <= terminalWidth || !strings.HasPrefix(line, "│"), "%s: line %d has %d columns:\n%s", f.name, number+1, width, line)
 		}
-		assert.That(t, !strings.Contains(markdown.String(), "<script") && !strings.Contains(markdown.String(), "@all"), "%s: markup of the job got through", f.name)
+		assert.That(t, !strings.Contains(markdown.String(), "<script") && !strings.Contains(markdown.String(), "@all"),
+			"%s: markup of the job got through", f.name)
 		checkColumns(t, markdown.String())
 		assert.That(t, f.name != "native" || !strings.Contains(text, "-1"), "a number that does not exist in\n%s", text)
 	}

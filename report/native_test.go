@@ -91,5 +91,6 @@ func TestNativeAccounting(t *testing.T) {
 		assert.That(t, !strings.Contains(section, name), "%s in %s", name, section)
 	}
 	balance := newJSONDeviceAccounting(d.Account).Peak
-	assert.That(t, balance.Internal == nil && balance.Stranded == nil && balance.Reserve == nil && balance.Reusable == nil && balance.External == nil && balance.NotRequested == 13<<20, "%+v", balance)
+	assert.That(t, balance.Internal == nil && balance.Stranded == nil && balance.Reserve == nil && balance.Reusable == nil && balance.External == nil && balance.NotRequested == 13<<20,
+		"%+v", balance)
 }

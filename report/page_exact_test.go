@@ -312,7 +312,8 @@ func TestPageOfTooManyEvents(t *testing.T) {
 	}
 	worst := slices.MaxFunc(d.Iterations, func(a, b iterations.Iteration) int { return cmp.Compare(a.PeakT, b.PeakT) })
 	for name, it := range map[string]iterations.Iteration{"first": d.Iterations[0], "last": d.Iterations[len(d.Iterations)-1], "worst": worst} {
-		assert.That(t, exact(it.StartSeq) && exact(it.EndSeq), "the %s iteration, events %d to %d, is not in %v", name, it.StartSeq, it.EndSeq, d.Keyframes.Exact.Spans)
+		assert.That(t, exact(it.StartSeq) && exact(it.EndSeq),
+			"the %s iteration, events %d to %d, is not in %v", name, it.StartSeq, it.EndSeq, d.Keyframes.Exact.Spans)
 	}
 	assert.That(t, exact(d.Peak.Seq), "the peak, event %d, is not in %v", d.Peak.Seq, d.Keyframes.Exact.Spans)
 	n := len(d.Keyframes.Exact.Time)

@@ -151,7 +151,8 @@ func TestDiffPageData(t *testing.T) {
 	for _, p := range reporttest.Unpack(t, out.Bytes()).(map[string]any)["parts"].([]any) {
 		p := p.(map[string]any)
 		rows, changes, outcomes := p["rows"].([]any), p["changes"].([]any), p["outcomes"].([]any)
-		assert.Must(t, len(rows) == len(changes) && len(rows) == len(outcomes), "%v: %d lines, %d changes, %d outcomes", p["title"], len(rows), len(changes), len(outcomes))
+		assert.Must(t, len(rows) == len(changes) && len(rows) == len(outcomes),
+			"%v: %d lines, %d changes, %d outcomes", p["title"], len(rows), len(changes), len(outcomes))
 		if strings.HasPrefix(p["title"].(string), "Metrics") {
 			for i := range rows {
 				name := rows[i].([]any)[0]

@@ -242,5 +242,6 @@ func TestWritePlots(t *testing.T) {
 func TestWritePlotsError(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "missing")
 	paths, err := WritePlots(missing, "x", oneEvent())
-	assert.That(t, errors.Is(err, fs.ErrNotExist) && strings.Contains(err.Error(), missing) && len(paths) == 0, "%v, %v; want an error that names %s", paths, err, missing)
+	assert.That(t, errors.Is(err, fs.ErrNotExist) && strings.Contains(err.Error(), missing) && len(paths) == 0,
+		"%v, %v; want an error that names %s", paths, err, missing)
 }

@@ -327,7 +327,8 @@ func (c *simCard) checkTruth(t *rapid.T, name string, account *accounting.Accoun
 	if b.UsedUnknown != "" {
 		return numbers
 	}
-	assert.Must(t, c.wasRead(account, b, owners[0]), "%s: at no reading of this state were %d used and %d unexplained: %+v", name, b.Read.Used, b.Unexplained, b)
+	assert.Must(t, c.wasRead(account, b, owners[0]),
+		"%s: at no reading of this state were %d used and %d unexplained: %+v", name, b.Read.Used, b.Unexplained, b)
 	return numbers + 1
 }
 

@@ -96,7 +96,8 @@ func TestAccountingOfDriverOverheadThatGoes(t *testing.T) {
 	r := j.analyze(t, "rank0", nil)
 	analysis.Reconcile([]analysis.Member{{Result: r, Device: &r.Devices[0]}}, nil, "")
 	b := r.Devices[0].Account.End
-	assert.That(t, b.Context == 200*mib && b.Loads == 0 && b.Pools == 0 && b.Graphs == 0 && b.Unknown == accounting.GraphsPart && b.UnknownWhy == accounting.WhyReturned && b.Other() == 60*mib, "%+v", b)
+	assert.That(t, b.Context == 200*mib && b.Loads == 0 && b.Pools == 0 && b.Graphs == 0 && b.Unknown == accounting.GraphsPart && b.UnknownWhy == accounting.WhyReturned && b.Other() == 60*mib,
+		"%+v", b)
 }
 
 // A context that has gone is held against what was read while it was there.

@@ -93,7 +93,8 @@ func TestOwnReadingsOfSharedCards(t *testing.T) {
 			}
 			analysis.Reconcile(members, test.readings, missing)
 			b := members[0].Device.Account
-			assert.That(t, b.Scope == test.scope && b.Missing == test.missing && b.Peak.Read.Valid == (test.missing == ""), "scope %q, missing %q, read %+v", b.Scope, b.Missing, b.Peak.Read)
+			assert.That(t, b.Scope == test.scope && b.Missing == test.missing && b.Peak.Read.Valid == (test.missing == ""),
+				"scope %q, missing %q, read %+v", b.Scope, b.Missing, b.Peak.Read)
 		})
 	}
 }
@@ -111,7 +112,8 @@ func TestOwnReadingsOfTwoDevices(t *testing.T) {
 	r := j.byTime().analyze(t, "rank0", nil)
 	analysis.Reconcile([]analysis.Member{{Result: r, Device: &r.Devices[0], GPU: -1}, {Result: r, Device: &r.Devices[1], GPU: -1}}, nil, "no library")
 	for _, d := range r.Devices {
-		assert.That(t, d.Account.Scope == accounting.ScopeCard && d.Account.Peak.Rest == 600*mib && d.Account.End.Rest == 605*mib, "device %d: %+v", d.Device, d.Account)
+		assert.That(t, d.Account.Scope == accounting.ScopeCard && d.Account.Peak.Rest == 600*mib && d.Account.End.Rest == 605*mib,
+			"device %d: %+v", d.Device, d.Account)
 	}
 }
 

@@ -171,7 +171,8 @@ func TestAccountingOfDevice(t *testing.T) {
 	want := accounting.Account{Scope: accounting.ScopeDevice, Processes: []string{"rank0"}, UsedBeforeJob: 2000 * mib, UsedPeak: 3520 * mib, Peak: got.Peak, End: got.End}
 	assert.Diff(t, want, *got, "account")
 	for rest, b := range map[int64]accounting.Balance{2020: got.Peak, 50: got.End} {
-		assert.That(t, b.Rest == rest*mib && b.Read.Used == b.Sum()+b.Rest && b.UnexplainedUnknown == accounting.WhyNotOurs && b.Unexplained == 0, "want a rest of %d MiB: %+v", rest, b)
+		assert.That(t, b.Rest == rest*mib && b.Read.Used == b.Sum()+b.Rest && b.UnexplainedUnknown == accounting.WhyNotOurs && b.Unexplained == 0,
+			"want a rest of %d MiB: %+v", rest, b)
 	}
 }
 

@@ -45,7 +45,8 @@ func TestAccountingOfTwoProcesses(t *testing.T) {
 		"0 all=1 0 2000", "0 pid=71 350 1501", "0 pid=71 850 1501", "0 pid=71 950 1402", "0 pid=71 1600 1402",
 		"0 pid=72 450 403", "0 pid=72 850 403"))
 	assert.That(t, a.Scope == accounting.ScopeProcess && a.Peak.Unexplained == 1*mib && a.End.Unexplained == 2*mib, "first: %+v", a)
-	assert.That(t, b.Scope == accounting.ScopeProcess && b.Peak.Unexplained == 3*mib && b.End.Unexplained == 3*mib && b.UsedPeak == 403*mib, "second: %+v", b)
+	assert.That(t, b.Scope == accounting.ScopeProcess && b.Peak.Unexplained == 3*mib && b.End.Unexplained == 3*mib && b.UsedPeak == 403*mib,
+		"second: %+v", b)
 }
 
 func TestAccountingOfTwoProcessesTogether(t *testing.T) {
@@ -60,7 +61,8 @@ func TestAccountingOfTwoProcessesTogether(t *testing.T) {
 	} {
 		a, b := reconcileTwo(t, readingsOf(t, append(lines, more...)...))
 		assert.Diff(t, a, b, "%s: the processes have different accounts of one device", name)
-		assert.That(t, a.Scope == accounting.ScopeDevice && slices.Equal(a.Processes, []string{"rank2", "rank10"}) && a.UsedPeak == 3904*mib && a.UsedBeforeJob == 2000*mib, "%s: %+v", name, a)
+		assert.That(t, a.Scope == accounting.ScopeDevice && slices.Equal(a.Processes, []string{"rank2", "rank10"}) && a.UsedPeak == 3904*mib && a.UsedBeforeJob == 2000*mib,
+			"%s: %+v", name, a)
 		peak := a.Peak
 		want := ledger.Instant{
 			Seq: -1, Iteration: -1, Time: 600 * ms, T: 764*mib - 100, C: 794 * mib, R: 1290 * mib, Rounding: 100,
@@ -69,7 +71,8 @@ func TestAccountingOfTwoProcessesTogether(t *testing.T) {
 		assert.Diff(t, want, peak.At, "%s: peak", name)
 		libraries := []accounting.LibraryUse{{Name: "libnccl.so.2", Bytes: 130 * mib}, {Name: "libcublas.so.13", Bytes: 80 * mib}}
 		assert.Diff(t, libraries, peak.Libraries, "%s: libraries", name)
-		assert.That(t, peak.Overhead() == 400*mib && peak.Read.Steady && peak.Rest == 2004*mib && peak.UnexplainedUnknown == accounting.WhyNotOurs, "%s: peak %+v", name, peak)
+		assert.That(t, peak.Overhead() == 400*mib && peak.Read.Steady && peak.Rest == 2004*mib && peak.UnexplainedUnknown == accounting.WhyNotOurs,
+			"%s: peak %+v", name, peak)
 		end := a.End
 		assert.That(t, end.At.Time == 600*ms && end.Rest == 2004*mib, "%s: the end is not where both were recorded last: %+v", name, end)
 	}
@@ -88,7 +91,8 @@ func TestAccountingOfAnIdleProcess(t *testing.T) {
 			{Result: a, Device: &a.Devices[0], PID: 71}, {Result: b, Device: &b.Devices[0], PID: 72, Alive: alive * ms},
 		}, readings, "")
 		account := b.Devices[0].Account
-		assert.That(t, account.Peak.At.Time == 600*ms && account.Peak.Rest == rest, "alive until %d ms: a rest of %d, want %d: %+v", alive, account.Peak.Rest, rest, account.Peak)
+		assert.That(t, account.Peak.At.Time == 600*ms && account.Peak.Rest == rest,
+			"alive until %d ms: a rest of %d, want %d: %+v", alive, account.Peak.Rest, rest, account.Peak)
 		// the first process alone
 		assert.That(t, account.End.Rest == 2000*mib, "alive until %d ms: at the end %+v", alive, account.End)
 	}

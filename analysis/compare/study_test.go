@@ -82,7 +82,8 @@ func TestStudyLeavesOut(t *testing.T) {
 		{"gone GPU 3", "no memory was allocated"},
 	}
 	assert.Diff(t, want, s.LeftOut)
-	assert.That(t, len(s.Jobs) == 0 && len(valuesOf(s.Mean)) == 0 && len(valuesOf(s.Max)) == 0, "jobs %v, mean %v, maximum %v", s.Jobs, valuesOf(s.Mean), valuesOf(s.Max))
+	assert.That(t, len(s.Jobs) == 0 && len(valuesOf(s.Mean)) == 0 && len(valuesOf(s.Max)) == 0,
+		"jobs %v, mean %v, maximum %v", s.Jobs, valuesOf(s.Mean), valuesOf(s.Max))
 }
 
 // TestStudyWithoutC checks that a job whose C is unknown, as with the native allocator, has the measures of T.

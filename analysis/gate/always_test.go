@@ -82,10 +82,12 @@ func TestJobExitOfNodes(t *testing.T) {
 	court := Judge{Ranks: RankChoice{kind: "all"}, Aggregate: "min"}
 	verdicts, skips, err := court.one(&g, recording.Jobs([]recording.Recording{node("a", 0, 0), node("b", 137, 1), node("c", 0, 0), node("d", -1, 1)}))
 	assert.NoError(t, err)
-	assert.That(t, len(verdicts) == 1 && verdicts[0].Found.Value == 137 && verdicts[0].Found.Where.String() == "b" && !verdicts[0].Holds && verdicts[0].Runs == 1, "%+v", verdicts)
+	assert.That(t, len(verdicts) == 1 && verdicts[0].Found.Value == 137 && verdicts[0].Found.Where.String() == "b" && !verdicts[0].Holds && verdicts[0].Runs == 1,
+		"%+v", verdicts)
 	assert.That(t, len(skips) == 1 && skips[0].String() == "job.exit == 0: skipped: d: run.json has no exit status", "%+v", skips)
 	// A node that failed is no better for another one whose end is unknown.
 	verdicts, skips, err = court.one(&g, recording.Jobs([]recording.Recording{node("e", -1, 0), node("f", 1, 1)}))
 	assert.NoError(t, err)
-	assert.That(t, len(skips) == 0 && len(verdicts) == 1 && verdicts[0].Found.Value == 1 && verdicts[0].Found.Where.String() == "f" && verdicts[0].Violated(), "%+v, skipped %+v", verdicts, skips)
+	assert.That(t, len(skips) == 0 && len(verdicts) == 1 && verdicts[0].Found.Value == 1 && verdicts[0].Found.Where.String() == "f" && verdicts[0].Violated(),
+		"%+v, skipped %+v", verdicts, skips)
 }

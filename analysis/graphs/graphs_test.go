@@ -182,7 +182,8 @@ func TestGraphsDoubtInputs(t *testing.T) {
 		if want.Unknown == 0 && inputs < 0 {
 			shape = 0
 		}
-		assert.That(t, got.Inputs == want && got.Shapes[1].Inputs == shape, "%d bytes of inputs: %+v and %d, want %+v and %d", inputs, got.Inputs, got.Shapes[1].Inputs, want, shape)
+		assert.That(t, got.Inputs == want && got.Shapes[1].Inputs == shape,
+			"%d bytes of inputs: %+v and %d, want %+v and %d", inputs, got.Inputs, got.Shapes[1].Inputs, want, shape)
 	}
 }
 

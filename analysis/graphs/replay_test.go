@@ -161,7 +161,8 @@ func TestBounds(t *testing.T) {
 			greatest := int64(0)
 			for i, s := range shapes {
 				greatest = max(greatest, alone[i])
-				assert.Must(t, alone[i] >= s.Requested() && alone[i]%(2*mib) == 0, "%s: shape %d takes %d and requests %d", name, i, alone[i], s.Requested())
+				assert.Must(t, alone[i] >= s.Requested() && alone[i]%(2*mib) == 0,
+					"%s: shape %d takes %d and requests %d", name, i, alone[i], s.Requested())
 			}
 			for _, order := range [][]*Sequence{shapes, LargestFirst(shapes), SmallestFirst(shapes)} {
 				got := Aliased(model, order)

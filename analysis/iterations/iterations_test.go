@@ -35,7 +35,8 @@ func TestIterationsAndPaper(t *testing.T) {
 		{Number: 2, StartSeq: 8, EndSeq: 10, Start: 7000, End: 10000, PeakT: 301_000, PeakC: 301_056, PeakR: 2 * mib, EndT: 101_000, EndC: 1024 + 100_096, Allocs: 1, AllocBytes: 100_000},
 	}
 	assert.Diff(t, want, d.Iterations)
-	assert.That(t, d.Final.Iteration == 3 && d.Peak.Iteration == 0 && d.Period == 0, "final in iteration %d, peak in %d, period %d; want 3, 0, 0", d.Final.Iteration, d.Peak.Iteration, d.Period)
+	assert.That(t, d.Final.Iteration == 3 && d.Peak.Iteration == 0 && d.Period == 0,
+		"final in iteration %d, peak in %d, period %d; want 3, 0, 0", d.Final.Iteration, d.Peak.Iteration, d.Period)
 	rf := float64(2 * mib)
 	paper := &iterations.Paper{
 		Of: 2 * mib, T1: 501_000 / rf, C1: 501_248 / rf, T2: 301_000 / rf, C2: 301_056 / rf,
@@ -120,7 +121,8 @@ func TestPeriodFindsTheMarks(t *testing.T) {
 		shift := got.Iterations[0].Allocs - int64(ends[0])
 		for i, it := range got.Iterations {
 			count += it.Allocs
-			assert.That(t, count-int64(ends[i]) == shift, "%d layers: iteration %d ends after %d allocs, marked %d, shift %d", layers, i, count, ends[i], shift)
+			assert.That(t, count-int64(ends[i]) == shift,
+				"%d layers: iteration %d ends after %d allocs, marked %d, shift %d", layers, i, count, ends[i], shift)
 			w := want.Iterations[i]
 			if it.PeakT != w.PeakT || it.PeakC != w.PeakC || it.PeakR != w.PeakR || it.EndT != w.EndT || it.EndC != w.EndC || it.AllocBytes != w.AllocBytes {
 				t.Errorf("%d layers: iteration %d\n %+v\nmarked\n %+v", layers, i, it, w)

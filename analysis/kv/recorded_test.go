@@ -46,7 +46,8 @@ func TestRecordedContiguous(t *testing.T) {
 	}
 	near := cmpopts.EquateApprox(0, 1e-12)
 	assert.Diff(t, kvcache.Shares64{Token: 15. / 64, Reserve: 3. / 64, Internal: 26. / 64, Idle: 20. / 64}, got.Mean, near, "mean")
-	assert.That(t, got.Batch == 1.5 && got.Peak == 2 && got.Steps == 2 && got.Capacity == 16, "batch %v, peak %d, steps %d, capacity %d; want 1.5, 2, 2, 16", got.Batch, got.Peak, got.Steps, got.Capacity)
+	assert.That(t, got.Batch == 1.5 && got.Peak == 2 && got.Steps == 2 && got.Capacity == 16,
+		"batch %v, peak %d, steps %d, capacity %d; want 1.5, 2, 2, 16", got.Batch, got.Peak, got.Steps, got.Capacity)
 	assert.Diff(t, []kvcache.Request{{Arrival: 10, Prompt: 2, Output: 1}, {Arrival: 0, Prompt: 2, Output: 1}}, r.Requests, "requests")
 }
 
@@ -87,7 +88,8 @@ func TestRecordedSwap(t *testing.T) {
 	}, got.Series); diff != "" {
 		t.Errorf("series (-want +got):\n%s", diff)
 	}
-	assert.That(t, got.SwappedOut == 2 && got.SwappedIn == 2 && got.Finished == 2, "%d blocks out, %d in, %d finished; want 2, 2, 2", got.SwappedOut, got.SwappedIn, got.Finished)
+	assert.That(t, got.SwappedOut == 2 && got.SwappedIn == 2 && got.Finished == 2,
+		"%d blocks out, %d in, %d finished; want 2, 2, 2", got.SwappedOut, got.SwappedIn, got.Finished)
 	assert.Diff(t, []kvcache.Request{{Prompt: 6, Output: 1}, {Arrival: 10, Prompt: 3, Output: 1}}, r.Requests, "requests")
 	for what, err := range map[string]error{
 		"no slots": c.SwapOut(30, 7, 0), "not on the host": c.SwapIn(30, 7, 0, 4), "too many": c.SwapOut(30, 7, 1<<50),
@@ -126,7 +128,8 @@ func TestRecordedPaged(t *testing.T) {
 		t.Errorf("series (-want +got):\n%s", diff)
 	}
 	// Of 2+2×3+2+1+1 tables' blocks there were 2+2×3-2+2+1+1 ones, ten ns each.
-	assert.That(t, got.SavedByPrefix == 20 && got.PrefixHits == 2 && got.PrefixTokens == 8, "saved %v, hits %d of %d slots; want 20, 2, 8", got.SavedByPrefix, got.PrefixHits, got.PrefixTokens)
+	assert.That(t, got.SavedByPrefix == 20 && got.PrefixHits == 2 && got.PrefixTokens == 8,
+		"saved %v, hits %d of %d slots; want 20, 2, 8", got.SavedByPrefix, got.PrefixHits, got.PrefixTokens)
 	assert.Diff(t, []kvcache.Request{{Prompt: 5, Output: 1}, {Arrival: 10, Prompt: 6, Output: 1}, {Arrival: 50, Prompt: 1, Output: 1}}, r.Requests, "requests")
 }
 

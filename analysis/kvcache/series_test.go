@@ -26,5 +26,6 @@ func TestSeriesKeepThePeaks(t *testing.T) {
 			t.Errorf("step %d is behind step %d", p.Step, points[i-1].Step)
 		}
 	}
-	assert.That(t, len(points) <= 8 && len(points) >= 4 && tokens == 9 && running == 4, "%d points with at most %d tokens and %d running; want 4 to 8, 9, 4", len(points), tokens, running)
+	assert.That(t, len(points) <= 8 && len(points) >= 4 && tokens == 9 && running == 4,
+		"%d points with at most %d tokens and %d running; want 4 to 8, 9, 4", len(points), tokens, running)
 }

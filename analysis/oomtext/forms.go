@@ -18,7 +18,7 @@ const (
 	wrapping               // vLLM's and SGLang's errors that another one caused
 )
 
-// pattern is compiled at its first use: few commands read a text, and all of them start.
+// pattern compiles at its first use. Every command starts with this package, and few commands read a text.
 type pattern func() *regexp.Regexp
 
 func compiled(text string) pattern {

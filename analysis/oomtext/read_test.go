@@ -176,7 +176,8 @@ func TestLine(t *testing.T) {
 	const oom = "CUDA out of memory. Tried to allocate 20.00 MiB (GPU 1; 7.79 GiB total capacity; 7.00 GiB already allocated; 1.00 MiB free; 7.10 GiB reserved in total by PyTorch)\n"
 	f, err := Read(strings.NewReader(strings.Repeat("loss 0.1\n", 40000) + "RuntimeError: " + oom + "again: " + oom))
 	assert.Must(t, err == nil && f != nil, "found %v, %v", f, err)
-	assert.That(t, f.Line == 40001 && f.Errors == 2 && f.Device == "1", "line %d, %d errors, device %q, want line 40001, 2 errors, device 1", f.Line, f.Errors, f.Device)
+	assert.That(t, f.Line == 40001 && f.Errors == 2 && f.Device == "1",
+		"line %d, %d errors, device %q, want line 40001, 2 errors, device 1", f.Line, f.Errors, f.Device)
 }
 
 // TestDump: the dump of a Tesla K40c is read whole, bins, chunks and statistics.

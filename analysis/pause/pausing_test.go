@@ -68,7 +68,8 @@ func TestPeakWhilePaused(t *testing.T) {
 	p.Tagged.Free(block, false)
 	d, err := p.run(t)
 	assert.NoError(t, err)
-	assert.That(t, d.Peak.T == 64*mib && d.Peak.R == 64*mib && d.Peak.Paused == 10*mib && len(d.Map.Arenas) == 1, "the peak is %+v in %d arenas", d.Peak, len(d.Map.Arenas))
+	assert.That(t, d.Peak.T == 64*mib && d.Peak.R == 64*mib && d.Peak.Paused == 10*mib && len(d.Map.Arenas) == 1,
+		"the peak is %+v in %d arenas", d.Peak, len(d.Map.Arenas))
 }
 
 func TestPauseThatCannotBe(t *testing.T) {

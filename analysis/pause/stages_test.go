@@ -305,7 +305,8 @@ func TestFreeOutsideOfTags(t *testing.T) {
 	j.phase("rollout", 10, func() { free(work, 24); again(work, 6) })
 	j.phase("train", 10, func() { free(work, 6); again(work, 30) })
 	s := j.run().Pauses
-	assert.That(t, s.Stages[0].Free == 10*mib && s.Stages[1].Free == 16*mib, "free in train %d, want %d; in rollout %d, want %d", s.Stages[0].Free, 10*mib, s.Stages[1].Free, 16*mib)
+	assert.That(t, s.Stages[0].Free == 10*mib && s.Stages[1].Free == 16*mib,
+		"free in train %d, want %d; in rollout %d, want %d", s.Stages[0].Free, 10*mib, s.Stages[1].Free, 16*mib)
 }
 
 func TestNoPausesWithoutTags(t *testing.T) {

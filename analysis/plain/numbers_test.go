@@ -56,7 +56,8 @@ func TestParseDuration(t *testing.T) {
 	}
 	for _, text := range []string{"", "soon", "3", "1 s", "5 minutes"} {
 		_, err := ParseDuration(text)
-		assert.That(t, err != nil && err.Error() == "duration "+strconv.Quote(text)+" is not a number with a unit: write it like 50ms, 1.5s or 2m", "ParseDuration(%q) returned the error %v", text, err)
+		assert.That(t, err != nil && err.Error() == "duration "+strconv.Quote(text)+" is not a number with a unit: write it like 50ms, 1.5s or 2m",
+			"ParseDuration(%q) returned the error %v", text, err)
 	}
 }
 

@@ -101,7 +101,8 @@ func TestPeaks(t *testing.T) {
 	n := float64(len(names))
 	mean := math.Exp(logs / n)
 	fmt.Printf("compact reserves %.4f of before in the geometric mean, %.4f of expandable segments in the mean\n", mean, overTorch/n)
-	assert.That(t, len(names) == 33 && mean <= 1.003 && overTorch/n <= 0.97, "%d recordings: compact reserves %.4f of before, %.4f of expandable segments", len(names), mean, overTorch/n)
+	assert.That(t, len(names) == 33 && mean <= 1.003 && overTorch/n <= 0.97,
+		"%d recordings: compact reserves %.4f of before, %.4f of expandable segments", len(names), mean, overTorch/n)
 }
 
 // TestCompactOnLeastCard replays jobs under preset compact with handles of 2 MiB, stash_comb of 16 MiB, and a limit of 1.03
@@ -120,6 +121,7 @@ func TestCompactOnLeastCard(t *testing.T) {
 		slow := float64(o.Cost) / float64(o.Duration)
 		t.Logf("%-24s requested %6d MiB; on 1.03 times that: %d refused, %.0f driver calls, %.1f %% of a step (%.1f %% without a limit)",
 			name, free.PeakT>>20, o.Refused, o.Calls, 100*slow, 100*float64(free.Cost)/float64(free.Duration))
-		assert.That(t, o.Refused == 0 && slow <= 0.10, "%s: on %d MiB %d requests are refused, and driver calls take %.1f %% of a step", name, limit>>20, o.Refused, 100*slow)
+		assert.That(t, o.Refused == 0 && slow <= 0.10,
+			"%s: on %d MiB %d requests are refused, and driver calls take %.1f %% of a step", name, limit>>20, o.Refused, 100*slow)
 	}
 }

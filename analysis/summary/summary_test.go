@@ -46,7 +46,8 @@ func TestSamples(t *testing.T) {
 		for _, m := range analysis.Metrics() {
 			x, xSeq, xOK := m.Value(a)
 			y, ySeq, yOK := m.Value(b)
-			assert.That(t, x == y && xSeq == ySeq && xOK == yOK, "%s%s: %v %d %t by the events, %v %d %t by the table", what, m.Name, x, xSeq, xOK, y, ySeq, yOK)
+			assert.That(t, x == y && xSeq == ySeq && xOK == yOK,
+				"%s%s: %v %d %t by the events, %v %d %t by the table", what, m.Name, x, xSeq, xOK, y, ySeq, yOK)
 			if xOK {
 				n++
 			}

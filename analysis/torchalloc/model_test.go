@@ -133,7 +133,8 @@ func TestRetry(t *testing.T) {
 	a.Free(malloc(t, a, 60*mib, 0))
 	malloc(t, a, 70*mib, 1)
 	stats := a.Stats()
-	assert.That(t, stats.Retries == 1 && stats.Reserved == (Level{100 * mib, 100 * mib}) && c.used == 100*mib && stats.DeviceFrees == 1, "%+v, card %d", stats, c.used)
+	assert.That(t, stats.Retries == 1 && stats.Reserved == (Level{100 * mib, 100 * mib}) && c.used == 100*mib && stats.DeviceFrees == 1,
+		"%+v, card %d", stats, c.used)
 	a.Free(keep)
 	_, err := a.Malloc(80*mib, 1)
 	stats = a.Stats()
@@ -153,7 +154,8 @@ func TestDeferredFree(t *testing.T) {
 	}
 	assert.NoError(t, a.EndPool(PoolID{0, 1}))
 	malloc(t, a, 1, 0)
-	assert.That(t, inside.State() == Free && outside.State() == Waiting && slices.Equal(a.Pending(), []*Block{outside}), "states %d, %d", inside.State(), outside.State())
+	assert.That(t, inside.State() == Free && outside.State() == Waiting && slices.Equal(a.Pending(), []*Block{outside}),
+		"states %d, %d", inside.State(), outside.State())
 }
 
 func TestPrivatePool(t *testing.T) {

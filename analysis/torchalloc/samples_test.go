@@ -36,7 +36,8 @@ func TestZoo(t *testing.T) {
 			out, err := Run(reader, Options{Settings: settings(), Version: Torch211, Text: process.Strings().Text})
 			assert.NoError(t, err)
 			got := [2]int64{out[0].Reserved[0] / mib, out[1].Reserved[0] / mib}
-			assert.That(t, got == want && out[0].Refused == 0 && out[1].Refused == 0, "%d MiB native and expandable, %d and %d refused; PyTorch reserved %d", got, out[0].Refused, out[1].Refused, want)
+			assert.That(t, got == want && out[0].Refused == 0 && out[1].Refused == 0,
+				"%d MiB native and expandable, %d and %d refused; PyTorch reserved %d", got, out[0].Refused, out[1].Refused, want)
 		})
 	}
 }

@@ -266,7 +266,8 @@ func TestSlotsAreUsedAgain(t *testing.T) {
 	for range f.live.Blocks() {
 		live++
 	}
-	assert.That(t, len(slots) == 4 && live == 3 && f.allocs == 10_000, "%d slots and %d blocks after %d requests, of which 4 were live at most and 3 in the end", len(slots), live, f.allocs)
+	assert.That(t, len(slots) == 4 && live == 3 && f.allocs == 10_000,
+		"%d slots and %d blocks after %d requests, of which 4 were live at most and 3 in the end", len(slots), live, f.allocs)
 }
 
 // TestJoinedArenasEndOnce: two recorded arenas of a stream are one in a replay, which goes on when the first

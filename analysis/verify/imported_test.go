@@ -22,7 +22,8 @@ func TestImportedSnapshots(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := verifyImported(t, dir)
-		assert.That(t, r.Observed != nil && r.Observed.Allocs == r.Allocs && r.Allocs >= 100 && r.Import.Version == "2.7 to 2.12" && r.Import.Why == "" && r.Complete, "%s: %+v, %+v", name, r, r.Import)
+		assert.That(t, r.Observed != nil && r.Observed.Allocs == r.Allocs && r.Allocs >= 100 && r.Import.Version == "2.7 to 2.12" && r.Import.Why == "" && r.Complete,
+			"%s: %+v, %+v", name, r, r.Import)
 	}
 }
 

@@ -115,7 +115,8 @@ func TestGraphMemory(t *testing.T) {
 	j := captured(t)
 	got, err := verifyPath(t, j.write(t, dataset.Ending{}, dataset.WriterOptions{}))
 	assert.NoError(t, err)
-	assert.That(t, got.Allocs == 5 && got.Arenas == 3 && got.Growths == j.count(trace.KindAlias) && got.Complete, "%+v, want 5 blocks in 3 arenas and %d growths", got, j.count(trace.KindAlias))
+	assert.That(t, got.Allocs == 5 && got.Arenas == 3 && got.Growths == j.count(trace.KindAlias) && got.Complete,
+		"%+v, want 5 blocks in 3 arenas and %d growths", got, j.count(trace.KindAlias))
 }
 
 // Each change makes the replay find a wrong event.

@@ -197,12 +197,14 @@ func TestEnding(t *testing.T) {
 			got, err := verifyPath(t, j.write(t, test.ending, dataset.WriterOptions{}))
 			assert.NoError(t, err)
 			endsAt := strings.ReplaceAll(got.EndsAt, fmt.Sprintf("event %d", test.seq), "event N")
-			assert.That(t, !got.Complete && strings.HasPrefix(endsAt, test.endsAt), "Complete %v, EndsAt %q, want it to begin with %q", got.Complete, endsAt, test.endsAt)
+			assert.That(t, !got.Complete && strings.HasPrefix(endsAt, test.endsAt),
+				"Complete %v, EndsAt %q, want it to begin with %q", got.Complete, endsAt, test.endsAt)
 			want := int64(test.seq)
 			if test.edit != nil {
 				want--
 			}
-			assert.That(t, got.EndSeq == want && got.Events == int64(len(j.events)), "EndSeq %d, Events %d, want %d, %d", got.EndSeq, got.Events, want, len(j.events))
+			assert.That(t, got.EndSeq == want && got.Events == int64(len(j.events)),
+				"EndSeq %d, Events %d, want %d, %d", got.EndSeq, got.Events, want, len(j.events))
 		})
 	}
 }
@@ -291,7 +293,8 @@ func TestObserved(t *testing.T) {
 		}}
 	}
 	got, err := verifyPath(t, made().write(t, dataset.Ending{}, dataset.WriterOptions{}))
-	assert.Must(t, err == nil && got.Allocs == 3 && got.Frees == 1 && got.Growths == 1 && got.Observed != nil, "%+v, error %v; want 3 allocations, a free and a growth", got, err)
+	assert.Must(t, err == nil && got.Allocs == 3 && got.Frees == 1 && got.Growths == 1 && got.Observed != nil,
+		"%+v, error %v; want 3 allocations, a free and a growth", got, err)
 	for at, change := range map[int]func(e *trace.Event){
 		1: func(e *trace.Event) { e.Provided, e.Requested = 4<<20, 4<<20 },
 		3: func(e *trace.Event) { e.Addr = 2<<20 + 512 },

@@ -147,7 +147,8 @@ func TestAccountingFindsTheHidden(t *testing.T) {
 			assert.That(t, stderr == "", "stderr: %s", stderr)
 			b := found[0].Account
 			assert.Must(t, b.Scope == test.scope && len(b.Processes) == test.who && b.Missing == "", "%+v", b)
-			assert.That(t, b.Peak.Used != nil && *b.Peak.Used == test.used && *b.Peak.Rest == test.rest, "peak %s, want used %d and a rest of %d", jsonText(b.Peak), test.used, test.rest)
+			assert.That(t, b.Peak.Used != nil && *b.Peak.Used == test.used && *b.Peak.Rest == test.rest,
+				"peak %s, want used %d and a rest of %d", jsonText(b.Peak), test.used, test.rest)
 			if (b.Peak.Unexplained != nil) != test.known || test.known && *b.Peak.Unexplained != test.rest || (b.Peak.Why == "") != test.known {
 				t.Errorf("peak %s, want unexplained to be known: %v", jsonText(b.Peak), test.known)
 			}
@@ -195,7 +196,8 @@ func TestAccountingWithoutGoodReadings(t *testing.T) {
 			assert.NoError(t, test.damage(t, dir))
 			found, _ := reportAccounting(t, dir)
 			b := found[0].Account
-			assert.That(t, len(found) == 1 && strings.Contains(b.Missing, test.says) && b.Peak.Used == nil && b.Peak.Unexplained == nil, "found %s, want %q missing", jsonText(found), test.says)
+			assert.That(t, len(found) == 1 && strings.Contains(b.Missing, test.says) && b.Peak.Used == nil && b.Peak.Unexplained == nil,
+				"found %s, want %q missing", jsonText(found), test.says)
 			code, _, stderr := memprof("check", "--gate", "accounting.unexplained < 2%", dir)
 			assert.That(t, code == exit.Usage && strings.Contains(stderr, "no value for accounting.unexplained"), "check ended with %d: %s", code, stderr)
 			if code, out, stderr := memprof("verify", dir); test.verify != 0 && code != test.verify {

@@ -160,7 +160,8 @@ func TestCampaignKilledRecorder(t *testing.T) {
 					memprofIn(t, exit.Fine, "verify", b.path("run"))
 				}
 				for _, name := range append(namesIn(t, b.path("run")), namesIn(t, spools)...) {
-					assert.That(t, name == "run.json" || name == dataset.SummaryName || strings.HasSuffix(name, ".parquet") || strings.HasPrefix(name, ".run.json."), "%s: %s is left", where, name)
+					assert.That(t, name == "run.json" || name == dataset.SummaryName || strings.HasSuffix(name, ".parquet") || strings.HasPrefix(name, ".run.json."),
+						"%s: %s is left", where, name)
 				}
 			})
 		})

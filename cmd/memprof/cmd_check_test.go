@@ -38,7 +38,8 @@ func TestGateFileOfOthers(t *testing.T) {
 		assert.NoError(t, os.Chmod(dir, test.mode))
 		found, err := test.options.gateFile()
 		assert.That(t, (err == nil) == test.ok && (err != nil || len(found.Gates) == 1), "%s: %+v, %v, want it taken %v", test.what, found, err, test.ok)
-		assert.That(t, err == nil || strings.Contains(err.Error(), dir+" has mode 0777: other users can change it (--config "+file+" uses it)"), "%s: %v", test.what, err)
+		assert.That(t, err == nil || strings.Contains(err.Error(), dir+" has mode 0777: other users can change it (--config "+file+" uses it)"),
+			"%s: %v", test.what, err)
 	}
 }
 

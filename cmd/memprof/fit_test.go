@@ -83,8 +83,10 @@ func TestFitJSON(t *testing.T) {
 			name += " changed"
 		}
 		peaks[name] = r.Peak
-		assert.That(t, (r.Allocator == "memprof") == (r.Preset != "") && (r.Allocator == "torch") == (r.Setting != "") && (r.Command == "") == (r.Setting == "native"), "row %d: %+v", i, r)
-		assert.That(t, r.Peak >= r.Band.Least && r.Peak <= r.Band.Greatest && r.Least >= 1<<30 && r.Least <= 4<<30, "row %d, %s: %d bytes, band %v, least card %d", i, name, r.Peak, r.Band, r.Least)
+		assert.That(t, (r.Allocator == "memprof") == (r.Preset != "") && (r.Allocator == "torch") == (r.Setting != "") && (r.Command == "") == (r.Setting == "native"),
+			"row %d: %+v", i, r)
+		assert.That(t, r.Peak >= r.Band.Least && r.Peak <= r.Band.Greatest && r.Least >= 1<<30 && r.Least <= 4<<30,
+			"row %d, %s: %d bytes, band %v, least card %d", i, name, r.Peak, r.Band, r.Least)
 		assert.That(t, r.Fits != nil && *r.Fits == (r.Least <= 1800<<20) && (r.Without == nil || *r.Without < r.Least), "row %d, %s: %+v", i, name, r)
 		// the share beyond the recorded step
 		assert.That(t, r.Slowdown != nil && *r.Slowdown >= 0 && *r.Slowdown <= 0.5, "row %d: slowdown %v", i, r.Slowdown)

@@ -36,7 +36,8 @@ func TestHelpWidth(t *testing.T) {
 		if cmd.IsAdditionalHelpTopicCommand() {
 			_, behind, has := strings.Cut(text.String(), "\nSee also: ")
 			assert.That(t, !has || !strings.Contains(behind, "\n\n"), "%s: what is behind \"See also\" is easily overlooked", name)
-			assert.That(t, cmd.Short != "" && !strings.HasSuffix(cmd.Short, ".") && strings.TrimSpace(text.String()) != "", "%s: want a first line without a full stop, an empty line and a text", name)
+			assert.That(t, cmd.Short != "" && !strings.HasSuffix(cmd.Short, ".") && strings.TrimSpace(text.String()) != "",
+				"%s: want a first line without a full stop, an empty line and a text", name)
 			return
 		}
 		assert.That(t, cmd.Annotations["exit"] != "" || !cmd.HasParent(), "%s --help has no exit codes", name)

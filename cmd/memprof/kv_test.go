@@ -52,7 +52,8 @@ func TestCalibrate(t *testing.T) {
 			t.Errorf("a step of %v sequences takes %.1f ms by the fit, want %.0f or a little more: %s", n, step(n)/1e6, want/1e6, text)
 		}
 	}
-	assert.That(t, got.Name == "engine" && got.Model == "llama-3-8b" && strings.HasPrefix(got.Source, "fitted to 40 steps") && !math.IsNaN(got.Error), "%s", text)
+	assert.That(t, got.Name == "engine" && got.Model == "llama-3-8b" && strings.HasPrefix(got.Source, "fitted to 40 steps") && !math.IsNaN(got.Error),
+		"%s", text)
 	cmd, _ := b.memprof("kv", "--synthetic", "alpaca", "--rate", "1,2", "--duration", "1m", "--model", "llama-3-8b", "--memory", "1GiB", "--policy", "paged:16", "--timing", b.path("engine.json"))
 	if out, err := cmd.Output(); err != nil || !strings.Contains(string(out), "time of steps: engine, fitted to 40 steps") {
 		t.Errorf("%v: %s", err, out)

@@ -37,7 +37,8 @@ func TestLeaks(t *testing.T) {
 				if before, _, ok := strings.Cut(string(text), "  # leaks: "+job+"\n"); ok {
 					want = fmt.Sprintf("jobs.py:%d", 1+strings.Count(before, "\n"))
 				}
-				assert.That(t, got.Verdict == verdict && (filepath.Base(got.Line) == want || want == "") && got.Line+got.Module != "" && got.Slope > 0, "%+v, want a leak in %s", got, want)
+				assert.That(t, got.Verdict == verdict && (filepath.Base(got.Line) == want || want == "") && got.Line+got.Module != "" && got.Slope > 0,
+					"%+v, want a leak in %s", got, want)
 			})
 		}
 	}

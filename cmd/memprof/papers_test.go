@@ -89,7 +89,8 @@ func TestDocumentedPaths(t *testing.T) {
 			}
 			name := strings.TrimSuffix(text, "/")
 			matches := func(base string) bool { ok, _ := path.Match(name, base); return ok }
-			assert.That(t, endings[name] || (strings.Contains(name, "*") && slices.ContainsFunc(bases, matches)), "%s: `%s`: there is no such file or folder", file, text)
+			assert.That(t, endings[name] || (strings.Contains(name, "*") && slices.ContainsFunc(bases, matches)),
+				"%s: `%s`: there is no such file or folder", file, text)
 		}
 	}
 }

@@ -49,6 +49,7 @@ func TestReportFollowsNoLink(t *testing.T) {
 	memprofIn(t, exit.Fine, "report", "--html", dir)
 	for _, name := range planted {
 		stat, err := os.Lstat(filepath.Join(dir, name))
-		assert.That(t, err == nil && stat.Mode().IsRegular() && stat.Mode().Perm() == 0o600 && stat.Size() >= 1000, "%s: %v, %v, want the output itself, of mode 0600", name, stat, err)
+		assert.That(t, err == nil && stat.Mode().IsRegular() && stat.Mode().Perm() == 0o600 && stat.Size() >= 1000,
+			"%s: %v, %v, want the output itself, of mode 0600", name, stat, err)
 	}
 }

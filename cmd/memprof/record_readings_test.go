@@ -55,7 +55,8 @@ func TestRecordTakesReadings(t *testing.T) {
 	assert.Must(t, len(found) == 1 && b.Scope == "device" && b.Missing == "" && b.Peak.Used != nil, "accounting %s", jsonText(found))
 	// The driver did not tell the job's process apart, so that nothing of the rest is known.
 	sum := b.Peak.Tensors + b.Peak.Reserve + b.Peak.Context + b.Peak.Other
-	assert.That(t, *b.Peak.Used == 7<<30 && b.Peak.Tensors == 64*mebi && sum >= 64*mebi && *b.Peak.Rest == 7<<30-sum && b.Peak.Unexplained == nil, "accounting %s", jsonText(found))
+	assert.That(t, *b.Peak.Used == 7<<30 && b.Peak.Tensors == 64*mebi && sum >= 64*mebi && *b.Peak.Rest == 7<<30-sum && b.Peak.Unexplained == nil,
+		"accounting %s", jsonText(found))
 	code, out, stderr := memprof("verify", dir)
 	assert.That(t, code == 0 && strings.Contains(out, "ok     device: "), "verify ended with %d: %s%s", code, out, stderr)
 }
@@ -77,7 +78,8 @@ func TestRecordHasProcessesRead(t *testing.T) {
 			assert.NoError(t, err)
 			found, _ := reportAccounting(t, dir)
 			b := found[0].Account
-			assert.Must(t, len(found) == 1 && b.Scope == test.scope && b.Missing == test.missing && (b.Peak.Used != nil) == (test.missing == ""), "accounting %s", jsonText(found))
+			assert.Must(t, len(found) == 1 && b.Scope == test.scope && b.Missing == test.missing && (b.Peak.Used != nil) == (test.missing == ""),
+				"accounting %s", jsonText(found))
 			// The simulated card has nothing on it that is in no event.
 			if b.Peak.Used != nil && (*b.Peak.Unexplained != 0 || *b.Peak.Used < 64*mebi || b.Peak.Tensors != 64*mebi) {
 				t.Errorf("accounting %s", jsonText(found))

@@ -239,7 +239,8 @@ func TestRerunOfSamples(t *testing.T) {
 			b := b.part(t)
 			b.record(again, "--sim-memory", "140GiB", "--", "memprof", "lab", "rerun", filepath.Dir(file))
 			want, got := knownOf(t, filepath.Dir(file)), knownOf(t, b.path(again))
-			assert.That(t, want.Labels != 0 && len(want.Others) != 0, "the recording has %d labels and memory of %d others: nothing to keep", want.Labels, len(want.Others))
+			assert.That(t, want.Labels != 0 && len(want.Others) != 0,
+				"the recording has %d labels and memory of %d others: nothing to keep", want.Labels, len(want.Others))
 			assert.Diff(t, want, got, "the rerun knows something else (-recording +rerun)")
 			diff := compare.Compare([][]*analysis.Result{analyzedResults(t, filepath.Dir(file))}, [][]*analysis.Result{analyzedResults(t, b.path(again))})
 			for _, change := range slices.Concat(diff.Categories, diff.Modules, diff.Phases, diff.Sizes) {

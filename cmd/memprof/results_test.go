@@ -30,7 +30,8 @@ func TestResultsAgree(t *testing.T) {
 				if want == "" {
 					want = got
 				}
-				assert.That(t, got == want && strings.Contains(got, ": 0 refused, sum "), "job %d under %v:\n%sand under %v:\n%s", seed, p, got, policies[0], want)
+				assert.That(t, got == want && strings.Contains(got, ": 0 refused, sum "),
+					"job %d under %v:\n%sand under %v:\n%s", seed, p, got, policies[0], want)
 			}
 		})
 	}

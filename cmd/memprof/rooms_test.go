@@ -58,7 +58,8 @@ func TestRooms(t *testing.T) {
 		}
 		obeyed[rooms[row].name] = true
 		for _, of := range used {
-			assert.That(t, slices.ContainsFunc(rooms[row].may, func(may string) bool { return matches(may, of) }), "%s imports %s, which the row of %s does not allow", name, of, rooms[row].name)
+			assert.That(t, slices.ContainsFunc(rooms[row].may, func(may string) bool { return matches(may, of) }),
+				"%s imports %s, which the row of %s does not allow", name, of, rooms[row].name)
 		}
 	}
 	for _, row := range rooms {

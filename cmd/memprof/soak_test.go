@@ -72,7 +72,8 @@ func checkFlat(t *testing.T, who string, resident []int64, slack int64, share fl
 	before, after := greatest(resident[n/4:n/2]), greatest(resident[n/2:])
 	t.Logf("%s: %.1f MiB resident after a twentieth, at most %.1f MiB in the second quarter, %.1f MiB in the last half, %.1f MiB at the end", who,
 		float64(resident[n/20])/1024, float64(before)/1024, float64(after)/1024, float64(resident[n-1])/1024)
-	assert.That(t, after <= before+max(slack, int64(share*float64(before))), "%s grows: %d KiB resident at most in the second quarter, %d in the last half", who, before, after)
+	assert.That(t, after <= before+max(slack, int64(share*float64(before))),
+		"%s grows: %d KiB resident at most in the second quarter, %d in the last half", who, before, after)
 }
 
 func greatest(values []int64) int64 {

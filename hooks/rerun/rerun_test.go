@@ -22,7 +22,8 @@ func TestProbeSimulator(t *testing.T) {
 	assert.NoError(t, err)
 	assert.Must(t, version >= 12000 && len(devices) == 1, "Probe() = version %d, %d devices; want 12000 or more and 1", version, len(devices))
 	got := devices[0]
-	assert.That(t, got.Total == 80<<30 && got.Granularity == 2<<20 && got.VMM && got.Name != "", "Probe() = %+v; want a named device with 80 GiB, granularity 2 MiB and VMM", got)
+	assert.That(t, got.Total == 80<<30 && got.Granularity == 2<<20 && got.VMM && got.Name != "",
+		"Probe() = %+v; want a named device with 80 GiB, granularity 2 MiB and VMM", got)
 }
 
 func TestProbeRefuses(t *testing.T) {

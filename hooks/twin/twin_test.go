@@ -112,7 +112,8 @@ func TestTwins(t *testing.T) {
 	t.Logf("seed %d: %d operations, %d records agree: %v", seed, *twinOps, compared, tally)
 	for _, what := range []string{"alloc 0", "alloc 1", "free 0", "free 1", "unmap 0", "unmap 1", "restore 0", "restore 1", "containing 0", "containing 1",
 		"memory grow 0", "memory grow 1", "memory map 0", "memory map 1", "memory try unmap 0", "memory try unmap 1", "trim", "memory unmap", "memory free", "chunk", "shrink 0", "shrink 1", "movable", "want"} {
-		assert.That(t, tally[what] != 0 || *twinOps < 300_000, "-twin.seed=%d -twin.ops=%d: no %s among the operations: nothing was compared of it", seed, *twinOps, what)
+		assert.That(t, tally[what] != 0 || *twinOps < 300_000,
+			"-twin.seed=%d -twin.ops=%d: no %s among the operations: nothing was compared of it", seed, *twinOps, what)
 	}
 }
 

@@ -70,7 +70,8 @@ func TestDiskStaysFull(t *testing.T) {
 		opt.Create = disk.create
 		c := newCollector(t, dir, opt)
 		_, err := c.Poll()
-		assert.Must(t, errors.Is(err, trace.ErrDiskFull) && strings.Contains(err.Error(), "memprof record --finish"), "room %d: error %v, want a full disk", room, err)
+		assert.Must(t, errors.Is(err, trace.ErrDiskFull) && strings.Contains(err.Error(), "memprof record --finish"),
+			"room %d: error %v, want a full disk", room, err)
 		assert.That(t, room < 120_000 || strings.Contains(err.Error(), "converted up to seq "), "room %d: error %q does not say up to where", room, err)
 		if progress, err := c.Poll(); progress || err != nil {
 			t.Errorf("room %d: poll after it: %v, %v", room, progress, err)

@@ -228,7 +228,8 @@ func TestRecoverEqualsCollect(t *testing.T) {
 			t.Errorf("kill at %d: error %v before recovery, want unfinished", killAt, err)
 		}
 		summary := recovered(t, dir)
-		assert.That(t, summary.Events == n+1 && len(summary.Processes) == 1 && summary.Processes[0].Ending.Lost == 1, "kill at %d: summary %+v", killAt, summary)
+		assert.That(t, summary.Events == n+1 && len(summary.Processes) == 1 && summary.Processes[0].Ending.Lost == 1,
+			"kill at %d: summary %+v", killAt, summary)
 		p := tracetest.One(t, dir)
 		got := tracetest.WithTexts(tracetest.Events(t, p), p.Strings().Text)
 		assert.That(t, len(got) == n+1 && slices.Equal(got[:n], want) && strings.Contains(got[n], "Kind:lost"), "kill at %d: events differ", killAt)

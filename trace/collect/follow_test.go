@@ -165,5 +165,6 @@ func TestFollowTakenAway(t *testing.T) {
 			}
 		}
 	}, func(*trace.Event) error { events++; return nil })
-	assert.That(t, err == nil && begins == 2 && events == 0 && processes[0].Ended(), "%v after %d begins and %d events, ended %v", err, begins, events, processes[0].Ended())
+	assert.That(t, err == nil && begins == 2 && events == 0 && processes[0].Ended(),
+		"%v after %d begins and %d events, ended %v", err, begins, events, processes[0].Ended())
 }

@@ -163,7 +163,8 @@ func TestOpenLiveMoving(t *testing.T) {
 			seq++
 			return nil
 		})
-		assert.Must(t, err == nil && wrong == "" && seq == p.Events && seq >= last, "%d events in %d parts, %d after %d: %v %s", p.Events, len(parts), seq, last, err, wrong)
+		assert.Must(t, err == nil && wrong == "" && seq == p.Events && seq >= last,
+			"%d events in %d parts, %d after %d: %v %s", p.Events, len(parts), seq, last, err, wrong)
 		opened, last = opened+1, seq
 	}
 	assert.That(t, opened >= 2 && last == int64(len(events)), "opened %d times, at last with %d events, want %d", opened, last, len(events))

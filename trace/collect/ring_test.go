@@ -30,7 +30,8 @@ func ringRun(t *testing.T, failed func(requests int64)) *recordedLive {
 func checkRing(t *testing.T, p *dataset.Process, events []trace.Event, texts []string) {
 	t.Helper()
 	first := p.Parts[0].FirstSeq
-	assert.Must(t, p.Dropped() == first && p.Events == int64(len(events))-first, "%d events from %d on, %d dropped; want all of %d", p.Events, first, p.Dropped(), len(events))
+	assert.Must(t, p.Dropped() == first && p.Events == int64(len(events))-first,
+		"%d events from %d on, %d dropped; want all of %d", p.Events, first, p.Dropped(), len(events))
 	live := trace.NewLive()
 	for i := range events[:first] {
 		live.Add(&events[i])

@@ -26,7 +26,8 @@ func TestTextOfAnyEncoding(t *testing.T) {
 	p := tracetest.One(t, dir)
 	want := "job caf\uFFFD " + strings.Repeat("層", 333) + "\uFFFD"
 	assert.Equal(t, p.Command, want, "command")
-	assert.That(t, p.Frameworks == "torch \uFFFD" && fmt.Sprint(p.Ending.Problems) == "[n\uFFFDo]", "frameworks %q, problems %q", p.Frameworks, p.Ending.Problems)
+	assert.That(t, p.Frameworks == "torch \uFFFD" && fmt.Sprint(p.Ending.Problems) == "[n\uFFFDo]",
+		"frameworks %q, problems %q", p.Frameworks, p.Ending.Problems)
 	var contexts []string
 	err := p.Each(func(e *trace.Event) error {
 		contexts = append(contexts, p.Strings().Text(e.Context))

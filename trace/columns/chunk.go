@@ -44,7 +44,7 @@ type Chunk struct {
 	packed, data []byte // buffers of the current page: compressed and not
 }
 
-// Open goes on with the chunk of a column that lies in bytes [start, end) of the file. It keeps the memory of the chunk before.
+// Open begins the chunk of a column that lies in bytes [start, end) of the file. It reuses the buffers of the chunk before.
 func (c *Chunk) Open(file io.ReaderAt, column *Column, start, end, rows int64) {
 	*c = Chunk{file: file, column: column, at: start, end: end, rows: rows, left: rows, packed: c.packed, data: c.data}
 }

@@ -62,7 +62,7 @@ func (c *Numbers[T]) decode(dst []T) (err error) {
 	for len(dst) > 0 {
 		n := min(len(dst), len(c.indices))
 		indices := c.indices[:n]
-		if c.packed.run > 0 { // the rest of a run is one index: most jobs have one device, one thread and few streams
+		if c.packed.run > 0 { // read one index for the whole run: most jobs have one device, one thread and few streams
 			n, indices = min(len(dst), c.packed.run), c.indices[:1]
 		}
 		if err := c.packed.read(indices); err != nil {
@@ -207,7 +207,7 @@ func unpackDeltas(dst []int64, data []byte, width uint) {
 	}
 	mask := ^uint64(0) >> (64 - width)
 	bit, i := uint(0), 0
-	for ; width <= 57 && i < len(dst) && bit/8+8 <= uint(len(data)); i++ { // with its shift it fits into eight bytes
+	for ; width <= 57 && i < len(dst) && bit/8+8 <= uint(len(data)); i++ { // width + shift <= 64 bits
 		dst[i] = int64(binary.LittleEndian.Uint64(data[bit/8:]) >> (bit % 8) & mask)
 		bit += width
 	}

@@ -193,7 +193,8 @@ func TestReaderNamesDamagedPart(t *testing.T) {
 	}
 	assert.NoError(t, os.WriteFile(path, b, 0o644))
 	_, err = tracetest.One(t, dir).ReadAll()
-	assert.That(t, errors.Is(err, trace.ErrDamaged) && strings.Contains(err.Error(), "rank0-0001.parquet"), "error %v, want damage in rank0-0001.parquet", err)
+	assert.That(t, errors.Is(err, trace.ErrDamaged) && strings.Contains(err.Error(), "rank0-0001.parquet"),
+		"error %v, want damage in rank0-0001.parquet", err)
 }
 
 // A time is damage that a process cannot have; marks of a thread that was stopped for a while are none. Parts are read from any

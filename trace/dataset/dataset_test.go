@@ -192,7 +192,8 @@ func TestOpeningState(t *testing.T) {
 		got = append(got, strings.TrimSpace(line))
 	}
 	assert.Diff(t, want, got, "rows of the second part")
-	assert.That(t, p.Parts[0].OpeningRows == 10 && p.Events == 1 && !p.Whole, "opening rows %d, events %d, whole %v; want 10, 1, false", p.Parts[0].OpeningRows, p.Events, p.Whole)
+	assert.That(t, p.Parts[0].OpeningRows == 10 && p.Events == 1 && !p.Whole,
+		"opening rows %d, events %d, whole %v; want 10, 1, false", p.Parts[0].OpeningRows, p.Events, p.Whole)
 	whole := tracetest.Events(t, tracetest.One(t, dir))
 	assert.That(t, len(whole) == len(first)+1, "the whole process has %d events, want %d: opening rows must not repeat", len(whole), len(first)+1)
 }

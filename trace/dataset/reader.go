@@ -311,7 +311,7 @@ type groupReader struct {
 	context columns.Texts
 }
 
-// open goes on with a row group, in the memory of the one before.
+// open begins a row group. It reuses the buffers of the one before.
 func (g *groupReader) open(f io.ReaderAt, group *metadata.RowGroupMetaData, s *Strings) error {
 	for i, c := range schemaColumns {
 		var chunk *columns.Chunk

@@ -183,7 +183,8 @@ func TestDamagedSpool(t *testing.T) {
 		fill(s, 2*tracetest.SegmentRecords+5)
 		os.Remove(seg(s, 1))
 		events, _, damage, err := spool.ReadAll(s.Dir, true)
-		assert.That(t, err == nil && len(events) == tracetest.SegmentRecords && strings.Contains(damage, "000001.seg is missing"), "%d events, damage %q, error %v", len(events), damage, err)
+		assert.That(t, err == nil && len(events) == tracetest.SegmentRecords && strings.Contains(damage, "000001.seg is missing"),
+			"%d events, damage %q, error %v", len(events), damage, err)
 	})
 	t.Run("cut segment", func(t *testing.T) {
 		s := tracetest.NewSpool(t, t.TempDir(), 4711, -1)

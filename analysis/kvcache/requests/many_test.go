@@ -55,5 +55,6 @@ func TestManyRequests(t *testing.T) {
 	took := modeltest.ProcessorTime(t) - start
 	t.Logf("%v for %d requests in %d steps; the heap has %d bytes, and %d after a tenth", took, r.Finished, r.Steps, src.at, src.tenth)
 	assert.That(t, took <= longest, "%v, want less than %v", took, longest)
-	assert.That(t, r.Finished >= int64(src.of) && src.at != 0 && src.at <= src.tenth+512<<10, "%d finished; the heap grew from %d to %d bytes", r.Finished, src.tenth, src.at)
+	assert.That(t, r.Finished >= int64(src.of) && src.at != 0 && src.at <= src.tenth+512<<10,
+		"%d finished; the heap grew from %d to %d bytes", r.Finished, src.tenth, src.at)
 }

@@ -129,6 +129,7 @@ func TestAzure(t *testing.T) {
 		all, err := ReadAll(src)
 		assert.NoError(t, err)
 		last := all[len(all)-1]
-		assert.That(t, len(all) == 300 && last.Arrival == 84_029_102_000 && last.Prompt == 212 && last.Output == 183, "%d requests, the last %+v; want 300, the last after 84.029102 s", len(all), last)
+		assert.That(t, len(all) == 300 && last.Arrival == 84_029_102_000 && last.Prompt == 212 && last.Output == 183,
+			"%d requests, the last %+v; want 300, the last after 84.029102 s", len(all), last)
 	}
 }

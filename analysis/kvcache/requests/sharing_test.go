@@ -43,7 +43,8 @@ func TestSharingBesideThePaper(t *testing.T) {
 			assert.NoError(t, err)
 			got := 100 * r.SavedBySequences / r.LogicalBlocks
 			t.Logf("saves %.2f %%, in the paper %.2f %%", got, test.paper)
-			assert.That(t, got >= test.paper-test.below && got <= test.paper+test.over, "saves %.2f %%, want from %.2f to %.2f", got, test.paper-test.below, test.paper+test.over)
+			assert.That(t, got >= test.paper-test.below && got <= test.paper+test.over,
+				"saves %.2f %%, want from %.2f to %.2f", got, test.paper-test.below, test.paper+test.over)
 		})
 	}
 }

@@ -41,7 +41,8 @@ func TestSyntheticMeans(t *testing.T) {
 			prompt += float64(r.Prompt) / n
 			output += float64(r.Output) / n
 		}
-		assert.That(t, math.Abs(prompt/want[0]-1) <= 0.03 && math.Abs(output/want[1]-1) <= 0.03, "%s: means of %.2f and %.2f, want %.2f and %.2f", name, prompt, output, want[0], want[1])
+		assert.That(t, math.Abs(prompt/want[0]-1) <= 0.03 && math.Abs(output/want[1]-1) <= 0.03,
+			"%s: means of %.2f and %.2f, want %.2f and %.2f", name, prompt, output, want[0], want[1])
 	}
 	_, err := Synthetic("poems", Pace{})
 	assert.That(t, err != nil && strings.Contains(err.Error(), "alpaca, azure-code, azure-conv, sharegpt"), "Synthetic(poems): %v, want the names", err)
@@ -110,7 +111,8 @@ func TestPrefixed(t *testing.T) {
 	src := Prefixed(&kvtest.List{{Prompt: 10, Output: 1}, {Prompt: 30, Output: 1}}, 40)
 	for _, want := range []int{50, 70} {
 		r, err := src.Next()
-		assert.That(t, err == nil && r.Prompt == want && len(r.Hashes) == 1 && r.HashTokens == 40, "%+v, %v; want a prompt of %d tokens, of which 40 are known", r, err, want)
+		assert.That(t, err == nil && r.Prompt == want && len(r.Hashes) == 1 && r.HashTokens == 40,
+			"%+v, %v; want a prompt of %d tokens, of which 40 are known", r, err, want)
 	}
 	src = Prefixed(&kvtest.List{{Prompt: 10, Output: 1}, {Prompt: 30, Output: 1}}, 40)
 	o := kvcache.Options{Policy: kvcache.Policy{Kind: kvcache.Paged, Block: 16}, Capacity: 160}

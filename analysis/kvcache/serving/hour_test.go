@@ -47,7 +47,8 @@ func TestAnHourOfRequestsTakesSeconds(t *testing.T) {
 		assert.NoError(t, err)
 		took := modeltest.ProcessorTime(t) - start
 		t.Logf("%s, %d a prompt: %v for %d steps, at most %d at once", test.policy, test.sampling.Width, took, r.Steps, r.Peak)
-		assert.That(t, took <= longest && r.Finished == requests, "%s, %d a prompt: %d of %d requests took %v, want less than %v", test.policy, test.sampling.Width, r.Finished, requests, took, longest)
+		assert.That(t, took <= longest && r.Finished == requests,
+			"%s, %d a prompt: %d of %d requests took %v, want less than %v", test.policy, test.sampling.Width, r.Finished, requests, took, longest)
 	}
 }
 

@@ -59,7 +59,8 @@ func TestSixteenFreeCellsCannotServeEight(t *testing.T) {
 	assert.Diff(t, want, at(t, r, 2), "%v", o.Policy)
 	// The four leave together after step 3, and the last has room.
 	assert.Diff(t, kvcache.Shares{Token: 5, Reserve: 3, Idle: 24}, at(t, r, 4).Shares, "%v", o.Policy)
-	assert.That(t, r.Steps == 7 && r.Finished == 9 && r.Peak == 8, "%v: %d steps, %d finished, peak %d; want 7, 9, 8", o.Policy, r.Steps, r.Finished, r.Peak)
+	assert.That(t, r.Steps == 7 && r.Finished == 9 && r.Peak == 8,
+		"%v: %d steps, %d finished, peak %d; want 7, 9, 8", o.Policy, r.Steps, r.Finished, r.Peak)
 }
 
 func TestWhoWaitsBehindTheHeadWaitsToo(t *testing.T) {
@@ -110,7 +111,8 @@ func TestTheLatestArrivalIsPreemptedAndComesBackFirst(t *testing.T) {
 		{Step: 7, Time: 6, Running: 1, Shares: kvcache.Shares{Token: 6, Internal: 2, Idle: 4}},
 	}
 	assert.Diff(t, want, r.Series)
-	assert.That(t, r.Preemptions == 1 && r.Recomputed == 4 && r.Finished == 3, "%d preemptions, %d tokens again, %d finished; want 1, 4, 3", r.Preemptions, r.Recomputed, r.Finished)
+	assert.That(t, r.Preemptions == 1 && r.Recomputed == 4 && r.Finished == 3,
+		"%d preemptions, %d tokens again, %d finished; want 1, 4, 3", r.Preemptions, r.Recomputed, r.Finished)
 }
 
 func TestWhatCanNeverFitIsRejected(t *testing.T) {
@@ -121,7 +123,8 @@ func TestWhatCanNeverFitIsRejected(t *testing.T) {
 		kvcache.Request{Prompt: 10, Output: 1, Prompts: 3}, // 33 slots
 		kvcache.Request{Prompt: 31, Output: 1},
 		kvcache.Request{Prompt: 7, Output: 1, Prompts: 4})
-	assert.That(t, r.Requests == 5 && r.Rejected == 3 && r.Finished == 2, "%d requests, %d rejected, %d finished; want 5, 3, 2", r.Requests, r.Rejected, r.Finished)
+	assert.That(t, r.Requests == 5 && r.Rejected == 3 && r.Finished == 2,
+		"%d requests, %d rejected, %d finished; want 5, 3, 2", r.Requests, r.Rejected, r.Finished)
 }
 
 // A request at 0 runs for one step, the next one comes at 95 ns: nine steps of nothing, of which
@@ -129,7 +132,8 @@ func TestWhatCanNeverFitIsRejected(t *testing.T) {
 func TestStepsInWhichNothingRunsAreCounted(t *testing.T) {
 	o := kvcache.Options{Policy: kvcache.Policy{Kind: kvcache.Oracle}, Capacity: 16, StepTime: 10, Warmup: 4}
 	r := simulate(t, o, kvcache.Request{Prompt: 1, Output: 1}, kvcache.Request{Arrival: 95, Prompt: 3, Output: 1})
-	assert.That(t, r.Steps == 7 && r.Batch == 1.0/7 && r.Mean.Token == 4.0/16/7 && r.Mean.Idle == (6*16.0+12)/16/7, "%d steps with %v running, mean %+v", r.Steps, r.Batch, r.Mean)
+	assert.That(t, r.Steps == 7 && r.Batch == 1.0/7 && r.Mean.Token == 4.0/16/7 && r.Mean.Idle == (6*16.0+12)/16/7,
+		"%d steps with %v running, mean %+v", r.Steps, r.Batch, r.Mean)
 	p := at(t, r, 11)
 	assert.That(t, p.Time == 100 && p.Running == 1, "step 11 is %+v, want one request at 100 ns", p)
 	o.Steps = 6

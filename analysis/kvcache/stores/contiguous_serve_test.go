@@ -86,7 +86,8 @@ func TestSharesAddUpOverAnyWorkload(t *testing.T) {
 		memory := recounting{c, o.Capacity, map[int64]*kvcache.Group{}, t.Fatalf}
 		r, err := serving.SimulateIn(context.Background(), &source, o, memory)
 		assert.NoError(t, err)
-		assert.Must(t, r.Requests == n && r.Finished+r.Rejected == n && len(memory.running) == 0, "of %d requests %d ended and %d were rejected", n, r.Finished, r.Rejected)
+		assert.Must(t, r.Requests == n && r.Finished+r.Rejected == n && len(memory.running) == 0,
+			"of %d requests %d ended and %d were rejected", n, r.Finished, r.Rejected)
 		sum := r.Mean.Sum()
 		assert.Must(t, r.Steps <= 0 || fmt.Sprintf("%.12f", sum) == "1.000000000000", "the mean shares are %v in all, want 1", sum)
 	})

@@ -40,7 +40,8 @@ func TestWasteOfUniformCaches(t *testing.T) {
 			}
 			waste := 1 - float64(used)/float64(all)
 			t.Logf("%s, %d: %.2f %% of %d bytes in %d pages", test.model, policy.kind, 100*waste, all, pages)
-			assert.That(t, waste >= policy.least && waste <= policy.most && all <= pages*s.layout.page, "%s, %d: waste %v, want %v to %v", test.model, policy.kind, waste, policy.least, policy.most)
+			assert.That(t, waste >= policy.least && waste <= policy.most && all <= pages*s.layout.page,
+				"%s, %d: waste %v, want %v to %v", test.model, policy.kind, waste, policy.least, policy.most)
 		}
 	}
 }

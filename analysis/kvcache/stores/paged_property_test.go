@@ -90,7 +90,8 @@ func TestPagedProperty(t *testing.T) {
 			got := s.Shares(nil)
 			want, err := naive(s, s.BlockMap())
 			assert.Must(t, err == nil, "after %s: %v", what, err)
-			assert.Must(t, got == want && got.Sum() == o.Capacity, "after %s: shares %+v, counted %+v, sum %d of %d", what, got, want, got.Sum(), o.Capacity)
+			assert.Must(t, got == want && got.Sum() == o.Capacity,
+				"after %s: shares %+v, counted %+v, sum %d of %d", what, got, want, got.Sum(), o.Capacity)
 		}
 		at := func(from []*kvcache.Group) int { return rapid.IntRange(0, len(from)-1).Draw(t, "which") }
 		for id := range rapid.Int64Range(1, 80).Draw(t, "operations") {

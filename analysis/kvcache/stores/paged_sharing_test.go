@@ -51,7 +51,8 @@ func TestPagedTwoSamples(t *testing.T) {
 	var r kvcache.Result
 	s.AddSharing(&r, 10)
 	s.AddCounters(&r)
-	assert.That(t, r.LogicalBlocks == 60 && r.SavedBySequences == 10 && r.Copies == 1, "of %v blocks over 10 steps %v saved, %d copies; want 60, 10, 1", r.LogicalBlocks, r.SavedBySequences, r.Copies)
+	assert.That(t, r.LogicalBlocks == 60 && r.SavedBySequences == 10 && r.Copies == 1,
+		"of %v blocks over 10 steps %v saved, %d copies; want 60, 10, 1", r.LogicalBlocks, r.SavedBySequences, r.Copies)
 }
 
 // TestPagedCopyNeedsRoom has three samples that need two copies: with one free block nothing

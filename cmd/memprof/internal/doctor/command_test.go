@@ -169,7 +169,8 @@ func TestExamineEnvironment(t *testing.T) {
 				continue
 			}
 			found = true
-			assert.That(t, f.Health == test.health && strings.Contains(f.Remedy, test.remedy) && (test.remedy == "") == (f.Remedy == ""), "%s: %+v, want %s and %q", test.variable, f, test.health, test.remedy)
+			assert.That(t, f.Health == test.health && strings.Contains(f.Remedy, test.remedy) && (test.remedy == "") == (f.Remedy == ""),
+				"%s: %+v, want %s and %q", test.variable, f, test.health, test.remedy)
 		}
 		assert.That(t, found, "%s: nothing about %s", test.variable, test.check)
 	}

@@ -81,7 +81,8 @@ func TestReadErrors(t *testing.T) {
 	} {
 		got, err := read("gc\n# fine\n" + c.line + "\ngc\n")
 		var problem *Error
-		assert.That(t, errors.As(err, &problem) && problem.Line == 3 && err.Error() == "test.ops:3: "+c.want, "%.40s: got %v, want test.ops:3: %s", c.line, err, c.want)
+		assert.That(t, errors.As(err, &problem) && problem.Line == 3 && err.Error() == "test.ops:3: "+c.want,
+			"%.40s: got %v, want test.ops:3: %s", c.line, err, c.want)
 		assert.That(t, len(got) == 1, "%.40s: %d operations before it", c.line, len(got))
 	}
 }
