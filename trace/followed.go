@@ -10,6 +10,7 @@ import (
 // Followed keeps the events of a process in memory, with what each did to a block, so that many replays read the process once and
 // need not follow what is live. It keeps only what replays read: about eight bytes of a request or free, four of a mark.
 type Followed struct {
+	opening int64 // allocs before this event have addresses and sizes
 	batches [][]byte
 	bytes   int
 	last    Event
@@ -30,9 +31,10 @@ const (
 	outcomeBits  = 4
 )
 
-// Follow reads all events, and gives them to each. The result is nil if they take too much memory, or contradict each other.
-func Follow(source Source, each func(*Event)) (*Followed, error) {
-	f, live, e, odd := &Followed{}, NewLive(), new(Event), false
+// Follow reads all events, and gives them to each. Of allocs before the event opening it keeps where they are, too. The result is nil if they
+// take too much memory, or contradict each other.
+func Follow(source Source, opening int64, each func(*Event)) (*Followed, error) {
+	f, live, e, odd := &Followed{opening: opening}, NewLive(), new(Event), false
 	for {
 		b, err := source.Next()
 		switch {
@@ -94,7 +96,9 @@ func (f *Followed) store(to []byte, e *Event, outcome Outcome, b *Block) []byte 
 		put(int64(b.Slot)<<outcomeBits|int64(outcome), int64(e.Arena))
 		switch e.Kind {
 		case KindAlloc, KindRestore:
-			put(e.Requested)
+			if put(e.Requested); e.Seq < f.opening {
+				put(e.Addr, e.Provided)
+			}
 		case KindStreamUse:
 			put(e.Stream)
 		}
@@ -105,10 +109,11 @@ func (f *Followed) store(to []byte, e *Event, outcome Outcome, b *Block) []byte 
 }
 
 // Source gives the events anew.
-func (f *Followed) Source() *FollowedSource { return &FollowedSource{batches: f.batches} }
+func (f *Followed) Source() *FollowedSource { return &FollowedSource{opening: f.opening, batches: f.batches} }
 
 // FollowedSource gives events with their effects.
 type FollowedSource struct {
+	opening   int64
 	batches   [][]byte
 	batch     Batch // with room for the longest so far
 	effects   []Effect
@@ -167,7 +172,10 @@ func (s *FollowedSource) Next() (*Batch, error) {
 			effect, arena = Effect{Outcome(v & (1<<outcomeBits - 1)), int32(v >> outcomeBits)}, int32(next())
 			switch kind {
 			case KindAlloc, KindRestore:
-				requested = next()
+				if requested = next(); s.seq < s.opening {
+					s.whole = append(s.whole, i)
+					b.Addr[i], b.Provided[i] = next(), next()
+				}
 			case KindStreamUse:
 				stream = next()
 			}

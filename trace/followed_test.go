@@ -9,12 +9,14 @@ import (
 	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
-// A replay of the events in memory has, of each event, the effect that Live finds, and all that replays read.
+// A replay of the events in memory has, of each event, the effect that Live finds, and all that replays read. Of allocs before the opening
+// it has the place.
 func TestFollowed(t *testing.T) {
+	const opening = 40
 	training, _ := tracetest.Training(5000)
 	for name, events := range map[string][]trace.Event{"mixed": tracetest.Mixed().Events, "training": training} {
 		given := 0
-		f, err := trace.Follow(modeltest.Source(events, 100), func(e *trace.Event) {
+		f, err := trace.Follow(modeltest.Source(events, 100), opening, func(e *trace.Event) {
 			assert.Must(t, *e == events[given], "%s: event %d is %+v", name, given, *e)
 			given++
 		})
@@ -31,6 +33,11 @@ func TestFollowed(t *testing.T) {
 				if effect.Slot >= 0 {
 					effects++
 					assert.Must(t, block != nil && effect.Slot == block.Slot && effect.Outcome == outcome && got.Arena == want.Arena && (want.Kind != trace.KindAlloc || got.Requested == want.Requested), "%s: %+v of %+v", name, effect, want)
+					if placed := want.Kind == trace.KindAlloc && want.Seq < opening; placed {
+						assert.Must(t, got.Addr == want.Addr && got.Provided == want.Provided, "%s: %+v, want %+v", name, got, want)
+					} else {
+						assert.Must(t, got.Addr == 0 && got.Provided == 0, "%s: %+v has a place", name, got)
+					}
 					continue
 				}
 				switch want.Kind {

@@ -217,7 +217,7 @@ func (c *Comparison) torch(j *Job, s *Survey, all bool) error {
 // replaySettings replays a process under settings of PyTorch's allocator, with so many further placements of segments. Those that no request
 // of the process distinguishes are replayed once.
 func replaySettings(j *Job, s *Survey, texts []string, placements int) (rows []Replayed, err error) {
-	o := torchalloc.Options{Version: *j.Torch, Placements: placements, NoWaits: !s.Waits, Text: j.Text}
+	o := torchalloc.Options{Version: *j.Torch, Placements: placements, NoWaits: !s.Waits, Text: j.Text, Opening: j.Opening}
 	var of []int // by text, the index of its settings
 	for _, text := range texts {
 		parsed, err := parseSetting(text, *j.Torch)
@@ -227,8 +227,9 @@ func replaySettings(j *Job, s *Survey, texts []string, placements int) (rows []R
 		parsed = parsed.Upto(uint64(s.Greatest))
 		at := slices.Index(o.Settings, parsed)
 		if at < 0 {
-			at, o.Settings = len(o.Settings), append(o.Settings, parsed)
+			at, o.Settings, o.Recorded = len(o.Settings), append(o.Settings, parsed), append(o.Recorded, false)
 		}
+		o.Recorded[at] = o.Recorded[at] || Allocator{Allocator: "torch", Setting: text} == j.Recorded
 		of = append(of, at)
 	}
 	outcomes, err := torchalloc.RunParts(func() (Source, error) { return s.open(j) }, o, s.together())

@@ -91,7 +91,10 @@ type Job struct {
 	Recorded Allocator // that it ran under; of memprof's, what Compare tries of its policy
 	// Torch are the rules of the PyTorch that the job ran with; nil without PyTorch.
 	Torch *torchalloc.Version
-	Card  string // that the process ran on; "" if not known
+	// Opening is the first event of a snapshot's history. Those before it say which segments and blocks were there under the recorded
+	// allocator; 0 where the recording has the whole job.
+	Opening int64
+	Card    string // that the process ran on; "" if not known
 	// WholeCard counts driver overhead that was measured as growth of the whole card: no other process was there.
 	WholeCard bool
 	Simulated bool // the device is: events say all that is in use
@@ -233,6 +236,7 @@ func replayTorch(j *Job, s *Survey, a Allocator, on []*accounting.Card, source S
 	}
 	all, err := torchalloc.Run(source, torchalloc.Options{
 		Settings: slices.Repeat([]torchalloc.Settings{settings}, len(on)), Version: *j.Torch, Text: j.Text, Cards: on, UntilRefused: untilRefused,
+		Recorded: slices.Repeat([]bool{a == j.Recorded}, len(on)), Opening: j.Opening,
 	})
 	if err != nil {
 		return nil, err

@@ -63,7 +63,7 @@ func Look(j *Job) (*Survey, error) {
 	atReading := map[int32]int64{}
 	var live, arenas int64
 	newest := trace.Event{Addr: -1} // request, if nothing was freed since
-	s.followed, err = trace.Follow(source, func(e *trace.Event) {
+	s.followed, err = trace.Follow(source, j.Opening, func(e *trace.Event) {
 		s.event(j, e, others, atReading)
 		switch e.Kind {
 		case trace.KindAlloc:

@@ -44,6 +44,9 @@ func (r *Recording) fitJob(i int) *fit.Job {
 			}
 		}
 	}
+	if imported := r.Run.Info.ImportOf(result.Process); imported != nil {
+		j.Opening = imported.Opening
+	}
 	if version, ok := torchOf(process, &r.Run.Info); ok {
 		j.Torch = &version
 	}

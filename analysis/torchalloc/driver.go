@@ -23,6 +23,8 @@ type Driver struct {
 	room  uint64  // bytes that are free
 	spans []*span // in the order of their making
 	next  uint64  // reservation
+	// expected are the next segments, up to the first one that has another size.
+	expected []extent
 }
 
 var _ Device = (*Driver)(nil)
@@ -65,6 +67,14 @@ func (d *Driver) take(bytes uint64) bool {
 
 // Alloc places a segment.
 func (d *Driver) Alloc(bytes uint64) (addr uint64, ok bool) {
+	if len(d.expected) > 0 {
+		next := d.expected[0]
+		if d.expected = d.expected[1:]; next.size != bytes {
+			d.expected = nil
+		} else if d.adopt(next.addr, bytes) {
+			return next.addr, true
+		}
+	}
 	if bytes > d.room {
 		return 0, false
 	}
@@ -83,6 +93,19 @@ func (d *Driver) Alloc(bytes uint64) (addr uint64, ok bool) {
 	d.spans = append(d.spans, s)
 	return addr, d.take(bytes)
 }
+
+// adopt has a segment at an address, in a span of its own. Kept spans without segments make way for it.
+func (d *Driver) adopt(addr, bytes uint64) bool {
+	meets := func(s *span) bool { return addr < s.addr+s.size && s.addr < addr+bytes }
+	if slices.ContainsFunc(d.spans, func(s *span) bool { return meets(s) && len(s.segments) > 0 }) || !d.take(bytes) {
+		return false
+	}
+	d.spans = append(slices.DeleteFunc(d.spans, meets), &span{addr: addr, size: bytes, segments: []extent{{addr, bytes}}})
+	return true
+}
+
+// expect says where the next segment lies if it has this size.
+func (d *Driver) expect(addr, bytes uint64) { d.expected = append(d.expected, extent{addr, bytes}) }
 
 // gap returns the smallest gap of at least bytes, the lowest of equal ones.
 func (s *span) gap(bytes uint64) (best extent, found bool) {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sort"
 
 	"github.com/memprof/memprof/trace"
 )
@@ -63,25 +62,21 @@ func NewFollower(version Version, text func(context int32) string) *Follower {
 
 // followedArena is where an arena's blocks are in PyTorch's allocator.
 type followedArena struct {
-	device     int32
-	stream     uint64
-	pool       PoolID
-	expandable bool
-	small      bool
-	conf       string // text of PYTORCH_CUDA_ALLOC_CONF
-	sized      bool   // the trace has the sizes of blocks
+	place
+	conf  string // text of PYTORCH_CUDA_ALLOC_CONF
+	sized bool   // the trace has the sizes of blocks
 }
 
 // followedDevice is the model of one device.
 type followedDevice struct {
 	script
+	opening
 	a          *Allocator
 	expandable bool
 	partial    bool // settings under which a release need not be of everything
 	blocks     map[int64]*Block
 	before     bool            // the last events restate memory from before the first event
 	last       *Block          // handed out by the last event; nil after another one
-	fronts     []*Block        // the free first blocks of segments from before the history, by address
 	rest       *Block          // what a checkpoint hands out next, of the segment of last
 	private    map[PoolID]bool // in use
 }
@@ -131,7 +126,10 @@ func (f *Follower) Add(e *trace.Event) (size int64, err error) {
 		}
 		if d.before {
 			defer d.open(at)()
-			d.fronts = append(d.fronts, d.adopt(at, e))
+			if at.expandable {
+				d.calls = append(d.calls, *e)
+			}
+			d.adopt(d.a, at.place, e)
 		} else {
 			d.calls = append(d.calls, *e)
 		}
@@ -143,7 +141,13 @@ func (f *Follower) Add(e *trace.Event) (size int64, err error) {
 		return 0, nil
 	case trace.KindAlloc:
 		if e.Seq < f.Opening {
-			return e.Provided, f.place(d, e)
+			b := d.place(d.a, e)
+			if b == nil {
+				return 0, fmt.Errorf("event %d: a block of %d bytes at %#x, where no segment is free: %w", e.Seq, e.Provided, uint64(e.Addr), ErrNotModeled)
+			}
+			d.blocks[e.Addr] = b
+			f.Allocs++
+			return e.Provided, nil
 		}
 		if size, err = f.alloc(d, at, e); err != nil && d.before {
 			err = fmt.Errorf("event %d: blocks from before the first event: %w", e.Seq, ErrNotModeled)
@@ -169,12 +173,11 @@ func (f *Follower) arena(e *trace.Event) error {
 	if words["allocator"] != "native" || words["provided"] == "" && !f.Sized {
 		return nil
 	}
-	at := followedArena{device: e.Device, stream: uint64(e.Stream), expandable: words["coalesces"] == "1", small: words["class"] == "small", conf: cmp.Or(words["conf"], f.Conf), sized: words["provided"] == ""}
-	var err error
-	if at.pool, err = parsePool(words["pool"]); err != nil {
+	at, err := newPlace(e, words)
+	if err != nil {
 		return fmt.Errorf("event %d: %w: %w", e.Seq, err, ErrNotModeled)
 	}
-	f.arenas[e.Arena] = at
+	f.arenas[e.Arena] = followedArena{place: at, conf: cmp.Or(words["conf"], f.Conf), sized: words["provided"] == ""}
 	return nil
 }
 
@@ -341,49 +344,6 @@ func (f *Follower) alloc(d *followedDevice, at followedArena, e *trace.Event) (s
 	}
 	f.Allocs++
 	return int64(b.Size()), nil
-}
-
-// adopt takes the next memory, by address, that PyTorch had before the first event, and returns the free block that it is in.
-func (d *followedDevice) adopt(of followedArena, e *trace.Event) (b *Block) {
-	addr, bytes := uint64(e.Addr), uint64(e.Provided)
-	p := d.a.poolOf(bytes, of.stream)
-	if of.small || bytes == smallSegment {
-		p = d.a.poolOf(smallLimit, of.stream)
-	}
-	if !of.expandable {
-		d.a.stats.reserve(bytes)
-		b = d.a.newSegment(p, addr, bytes, of.stream, 0)
-		p.insert(b)
-		return b
-	}
-	p.unmapped.Descend(&Block{stream: of.stream, addr: addr}, func(found *Block) bool {
-		if found.stream == of.stream {
-			b = found
-		}
-		return false
-	})
-	if b == nil {
-		b = d.a.newSegment(p, addr, endless, of.stream, p.page)
-	} else if addr > b.addr {
-		b = b.cutBack(addr - b.addr)
-	}
-	p.unmapped.Set(b)
-	d.calls = append(d.calls, *e)
-	d.a.mapBlock(b, bytes)
-	return b
-}
-
-// place has a block where it was before the history. Memory comes before, by address; the blocks with the highest address come first. Of pages
-// that joined others only the last front counts.
-func (f *Follower) place(d *followedDevice, e *trace.Event) error {
-	addr, size := uint64(e.Addr), uint64(e.Provided)
-	at := sort.Search(len(d.fronts), func(i int) bool { return d.fronts[i].addr > addr }) - 1
-	if at < 0 || d.fronts[at].allocated || d.fronts[at].addr+d.fronts[at].size < addr+size {
-		return fmt.Errorf("event %d: a block of %d bytes at %#x, where no segment is free: %w", e.Seq, size, addr, ErrNotModeled)
-	}
-	d.blocks[e.Addr] = d.a.carve(d.fronts[at], addr, size, uint64(e.Requested))
-	f.Allocs++
-	return nil
 }
 
 // refused makes a request of the model that was refused in the recording: then all that is free was released.

@@ -7,7 +7,7 @@ import (
 
 // limited is a device of a card: it refuses what the card has not free, as the driver does.
 type limited struct {
-	Device
+	memory
 	total, used uint64
 	others      func() uint64 // bytes of the card that others than the allocator use
 }
@@ -21,19 +21,27 @@ func (l *limited) Alloc(bytes uint64) (addr uint64, ok bool) {
 	if !l.fits(bytes) {
 		return 0, false
 	}
-	if addr, ok = l.Device.Alloc(bytes); ok {
+	if addr, ok = l.memory.Alloc(bytes); ok {
 		l.used += bytes
 	}
 	return addr, ok
 }
 
+func (l *limited) adopt(addr, bytes uint64) bool {
+	if !l.fits(bytes) || !l.memory.adopt(addr, bytes) {
+		return false
+	}
+	l.used += bytes
+	return true
+}
+
 func (l *limited) Free(addr, bytes uint64) {
 	l.used -= bytes
-	l.Device.Free(addr, bytes)
+	l.memory.Free(addr, bytes)
 }
 
 func (l *limited) Map(addr, bytes uint64) bool {
-	if !l.fits(bytes) || !l.Device.Map(addr, bytes) {
+	if !l.fits(bytes) || !l.memory.Map(addr, bytes) {
 		return false
 	}
 	l.used += bytes
@@ -42,7 +50,7 @@ func (l *limited) Map(addr, bytes uint64) bool {
 
 func (l *limited) Unmap(addr, bytes uint64) {
 	l.used -= bytes
-	l.Device.Unmap(addr, bytes)
+	l.memory.Unmap(addr, bytes)
 }
 
 // outside takes memory that another library or the driver allocated. PyTorch keeps what it has cached then, so

@@ -30,6 +30,10 @@ type Options struct {
 	// Cards, if set, has the size of each device for each settings, and what others than the allocator use of it. They differ in
 	// their sizes alone.
 	Cards []*accounting.Card
+	// Recorded, if set, says for each settings whether the job ran under them: then the driver places segments as recorded.
+	// Opening is the first event of a snapshot's history: the segments and blocks that the events before it restate stay where they were.
+	Recorded []bool
+	Opening  int64
 	// UntilRefused ends the replay of settings when a request was refused.
 	UntilRefused bool
 }
@@ -190,9 +194,17 @@ func (r *Replay) Stats(setting int, device int32) Stats {
 
 // place is where an arena's blocks are in PyTorch's allocator.
 type place struct {
-	device int32
-	stream uint64
-	pool   PoolID // zero: the default one
+	device     int32
+	stream     uint64
+	pool       PoolID // zero: the default one
+	expandable bool   // as recorded
+	small      bool   // all its blocks are small ones
+}
+
+func newPlace(e *trace.Event, words map[string]string) (p place, err error) {
+	p = place{device: e.Device, stream: uint64(e.Stream), expandable: words["coalesces"] == "1", small: words["class"] == "small"}
+	p.pool, err = parsePool(words["pool"])
+	return p, err
 }
 
 // job is the recorded job under one settings.
@@ -209,6 +221,8 @@ type job struct {
 	waiting  []waiting
 	refused  int64
 	calls    calls
+	recorded bool  // under these settings
+	opening  int64 // see Options; 0 where it is over, or the job is not recorded
 
 	card   *accounting.Card   // nil, or one of the replay's
 	others *accounting.Others // the replay's
@@ -219,7 +233,9 @@ type job struct {
 type device struct {
 	*Allocator
 	number int32
+	memory memory
 	room   *limited // with a card
+	opening
 	// see Outcome
 	used, needed, spared int64
 }
@@ -231,6 +247,9 @@ func (r *Replay) newJob(of int, s Settings, seed uint64) *job {
 	}
 	if r.Cards != nil {
 		j.card = r.Cards[of]
+	}
+	if j.recorded = r.Recorded != nil && r.Recorded[of]; j.recorded {
+		j.opening = r.Opening
 	}
 	return j
 }
@@ -275,6 +294,10 @@ func (r *Replay) take(b *trace.Batch, i int, e *trace.Event) error {
 		return nil
 	}
 	switch {
+	case e.Kind == trace.KindMap:
+		for _, j := range r.jobs[:r.going] {
+			j.mapped(at, e)
+		}
 	case outcome == trace.Replaced:
 		return fmt.Errorf("event %d: a block at %#x, where one is live", e.Seq, e.Addr)
 	case e.Kind == trace.KindPoolRelease:
@@ -319,11 +342,11 @@ func (r *Replay) begin(e *trace.Event) error {
 			r.totals[e.Device] = total
 		}
 	}
-	pool, err := parsePool(words["pool"])
+	at, err := newPlace(e, words)
 	if err != nil {
 		return fmt.Errorf("event %d: arena %d: %w", e.Seq, e.Arena, err)
 	}
-	r.arenas[e.Arena] = place{e.Device, uint64(e.Stream), pool}
+	r.arenas[e.Arena] = at
 	return nil
 }
 
@@ -349,19 +372,26 @@ func (j *job) device(number int32) *device {
 	if !known {
 		total = unknownTotal
 	}
-	d, memory := &device{number: number}, j.memory(total)
+	d := &device{number: number, memory: j.memory(total)}
 	if j.card != nil {
 		total = j.card.Bytes
-		d.room = &limited{Device: j.memory(endless), total: total, others: func() uint64 { return j.others.Bytes(number) }}
-		memory = d.room
+		d.room = &limited{memory: j.memory(endless), total: total, others: func() uint64 { return j.others.Bytes(number) }}
+		d.memory = d.room
 	}
-	d.Allocator = NewAllocator(AllocatorOptions{Settings: j.settings, Version: j.version, Total: total}, memory)
+	d.Allocator = NewAllocator(AllocatorOptions{Settings: j.settings, Version: j.version, Total: total}, d.memory)
 	j.devices = append(j.devices, d)
 	return d
 }
 
+// memory is a device that can have segments from before the first event.
+type memory interface {
+	Device
+	adopt(addr, bytes uint64) bool // a segment; false: the device has no room for it, or another is there
+	expect(addr, bytes uint64)     // where the next segment lies if it has this size
+}
+
 // memory is a device without segments. The driver's has the spans of a CUDA context.
-func (j *job) memory(total uint64) Device {
+func (j *job) memory(total uint64) memory {
 	if j.seed != 0 {
 		return newScatter(total, j.seed)
 	}
@@ -376,7 +406,32 @@ func (j *job) alloc(at place, slot int32, e *trace.Event) {
 	for len(j.blocks) <= int(slot) {
 		j.blocks = append(j.blocks, nil)
 	}
+	if e.Seq < j.opening {
+		a := j.device(at.device)
+		if j.blocks[slot] = a.place(a.Allocator, e); j.blocks[slot] != nil {
+			j.count(a, false)
+			return
+		}
+	}
 	j.blocks[slot] = j.request(at, e)
+}
+
+// mapped takes a segment, or pages, of the recorded allocator. Those from before the history are there if the card has room for them;
+// where a later segment lies is known.
+func (j *job) mapped(at place, e *trace.Event) {
+	if !j.recorded || at.expandable != j.settings.Expandable {
+		return
+	}
+	a := j.device(at.device)
+	switch {
+	case e.Seq < j.opening:
+		defer j.open(a, at)()
+		if at.expandable || a.memory.adopt(uint64(e.Addr), uint64(e.Provided)) {
+			a.adopt(a.Allocator, at, e)
+		}
+	case !at.expandable && j.seed == 0:
+		a.memory.expect(uint64(e.Addr), uint64(e.Provided))
+	}
 }
 
 // request is the block of a request; nil where it is refused.
@@ -386,15 +441,7 @@ func (j *job) request(at place, e *trace.Event) *Block {
 		return nil
 	}
 	a := j.device(at.device)
-	if at.pool != (PoolID{}) {
-		pool := poolOf{at.device, at.pool}
-		if !j.pools[pool] {
-			j.pools[pool] = true
-			a.UsePool(at.pool)
-		}
-		a.BeginPool(at.pool, func(uint64) bool { return true })
-		defer func() { _, _ = a.EndPool(at.pool), a.ReleasePool(at.pool) }() // the pool exists
-	}
+	defer j.open(a, at)()
 	block, err := a.Malloc(uint64(e.Requested), at.stream)
 	switch spared := j.card.Spares(e.Seq); {
 	case err == nil:
@@ -403,6 +450,19 @@ func (j *job) request(at place, e *trace.Event) *Block {
 		j.refuse(accounting.Refusal{Seq: e.Seq, Device: at.device, Bytes: e.Requested})
 	}
 	return block
+}
+
+// open sends requests to the private pool of a place, if it is of one, until the returned function is called.
+func (j *job) open(a *device, at place) (end func()) {
+	if at.pool == (PoolID{}) {
+		return func() {}
+	}
+	if pool := (poolOf{at.device, at.pool}); !j.pools[pool] {
+		j.pools[pool] = true
+		a.UsePool(at.pool)
+	}
+	a.BeginPool(at.pool, func(uint64) bool { return true })
+	return func() { _, _ = a.EndPool(at.pool), a.ReleasePool(at.pool) } // it exists
 }
 
 func (j *job) use(at place, slot int32, stream uint64) {
@@ -417,6 +477,7 @@ func (j *job) free(at place, slot int32, first, over bool) {
 	if b == nil {
 		return
 	}
+	j.opening = 0 // the blocks before a history have no frees, where nobody edited it
 	a := j.device(at.device)
 	if first {
 		a.Free(b)

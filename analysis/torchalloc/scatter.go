@@ -35,5 +35,13 @@ func (s *scatter) Alloc(size uint64) (addr uint64, ok bool) {
 	return slot<<slotShift + round<<40, true
 }
 
+func (s *scatter) adopt(_, size uint64) bool {
+	ok := size <= s.room
+	if ok {
+		s.room -= size
+	}
+	return ok
+}
+
 // Free gives the memory back. Addresses are not used again.
 func (s *scatter) Free(_, size uint64) { s.room += size }
