@@ -4,16 +4,20 @@ import (
 	"bytes"
 	"math"
 	"strconv"
+	"strings"
 )
 
 // engineForms are refusals of vLLM and SGLang, which divide the device by a fraction that is set before they know what they need.
 var engineForms = []form{
-	anchored(withFigures, `Freememoryondevice[^()]{0,16}\(([\d.]+)/([\d.]+)GiB\)onstartupislessthandesiredGPUmemoryutilization\(([\d.]+),([\d.]+)GiB\)`, func(m *match) *Finding {
+	anchored(withFigures, `Freememoryondevice([a-z]*)[^()]{0,16}\(([\d.]+)/([\d.]+)GiB\)onstartupislessthandesiredGPUmemoryutilization\(([\d.]+),([\d.]+)GiB\)`, func(m *match) *Finding {
 		f := &Finding{
 			Framework: VLLM, Kind: StartupFree,
-			Free: parseSize(m.groups[0] + "GiB"), Total: parseSize(m.groups[1] + "GiB"), Requested: parseSize(m.groups[3] + "GiB"),
+			Free: parseSize(m.groups[1] + "GiB"), Total: parseSize(m.groups[2] + "GiB"), Requested: parseSize(m.groups[4] + "GiB"),
 		}
-		f.Settings.Utilization = fraction(m.groups[2])
+		if device := m.groups[0]; device != "cuda" { // newer releases say the device: "xpu:0"
+			f.Vendor = strings.ToUpper(device)
+		}
+		f.Settings.Utilization = fraction(m.groups[3])
 		return f
 	}),
 	anchored(withFigures, `Noavailablememoryforthecacheblocks`, bareError(VLLM, "", KVBlocks)),
