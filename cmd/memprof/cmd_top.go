@@ -30,13 +30,13 @@ func newTopCommand() *cobra.Command {
 		Use:   "top PATH",
 		Short: "Show the memory of a job while it is being recorded",
 		Long: `Shows, from a second terminal, the GPU memory of a job that is being recorded:
-requested, provided and reserved bytes of each device and arena, reserved
-memory since the start, what is live by category and module, the current phase
-and iteration (counted from 0; of a process that has ended, its last), events a
-second, and what NVML says the cards have in use. Of more than two processes,
-each has two lines. It only reads the recording. It ends when the recording
-does, or at Ctrl-C; of a recording that has ended it prints what memprof report
-does.
+requested, provided and reserved bytes of each device, reserved memory since
+the start, where the memory is by category, as report has it for the peak, the
+current phase and iteration (counted from 0; of a process that has ended, its
+last), events a second, and what NVML says the cards have in use. If there are
+more than two processes, each has two lines. Arenas are in --json. It only
+reads the recording. It ends when the recording does, or at Ctrl-C; of a
+recording that has ended it prints what memprof report does.
 
 With --listen it also serves these numbers as OpenMetrics, for Prometheus.
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/layout"
 )
@@ -22,9 +23,9 @@ type Category struct {
 }
 
 // categoriesOf are the categories that have bytes, the greatest first. Their sum is what was requested.
-func categoriesOf(d *analysis.DeviceResult) []Category {
+func categoriesOf(held *attribution.Result) []Category {
 	out := []Category{}
-	for _, u := range d.Held.Uses {
+	for _, u := range held.Uses {
 		c := Category{Category: u.Category.String(), Bytes: u.Requested, Module: plain.NotEmpty(u.Module), Line: plain.NotEmpty(u.Line), most: u.ModuleBytes, phase: u.Phase}
 		if u.Module == "" {
 			c.most = u.LineBytes
@@ -79,27 +80,39 @@ func besideOf(d *analysis.DeviceResult) []Beside {
 	return out
 }
 
-// categorySection says where the memory went at the peak.
-func (s *Screen) categorySection(width int) layout.Section {
-	d := s.device
-	at := plain.FormatDuration(d.Peak.Time)
-	if number, ok := d.IterationNumber(d.Peak.Iteration); ok {
+// Now says where requested bytes are in a process that goes on, for a terminal of so many columns.
+func Now(held *attribution.Result, width int) layout.Section {
+	categories, requested := categoriesOf(held), int64(0)
+	for i := range categories {
+		requested += categories[i].Bytes
+	}
+	return categorySection("Where the memory is now", categories, nil, requested, width)
+}
+
+// peakSection says where the memory went at the peak.
+func (s *Screen) peakSection(width int) layout.Section {
+	at := plain.FormatDuration(s.device.Peak.Time)
+	if number, ok := s.device.IterationNumber(s.device.Peak.Iteration); ok {
 		at = fmt.Sprintf("iteration %s, %s", plain.FormatCount(number), at)
 	}
+	return categorySection(fmt.Sprintf("Where the memory went at the peak (%s)", at), s.Categories, s.Beside, s.Requested, width)
+}
+
+func categorySection(title string, categories []Category, beside []Beside, requested int64, width int) layout.Section {
 	out := layout.Section{
-		Title: fmt.Sprintf("Where the memory went at the peak (%s)", at), Open: true,
+		Title: title, Open: true,
 		Columns: []layout.Column{layout.Words("category"), layout.Numbers("bytes"), layout.Numbers("share"), layout.Words("most of it in")},
 	}
 	room := max(width, 80) - len("+ context and code") - len("9.99 GiB") - len("100.0%") - 3*2
 	if width == 0 {
 		room = placeColumns
 	}
-	for i := range s.Categories {
-		c := &s.Categories[i]
-		out.Rows = append(out.Rows, layout.Row(c.Category, plain.FormatSize(c.Bytes), plain.FormatPercent(plain.Ratio(c.Bytes, s.Requested)), c.where(room)))
+	for i := range categories {
+		c := &categories[i]
+		out.Rows = append(out.Rows, layout.Row(c.Category, plain.FormatSize(c.Bytes), plain.FormatPercent(plain.Ratio(c.Bytes, requested)), c.where(room)))
 	}
-	out.Rows = append(out.Rows, layout.Toned(layout.Strong, layout.Row("requested", plain.FormatSize(s.Requested), plain.FormatPercent(plain.Ratio(s.Requested, s.Requested)), "")))
-	for _, b := range s.Beside {
+	out.Rows = append(out.Rows, layout.Toned(layout.Strong, layout.Row("requested", plain.FormatSize(requested), plain.FormatPercent(plain.Ratio(requested, requested)), "")))
+	for _, b := range beside {
 		out.Rows = append(out.Rows, layout.Toned(layout.Faint, layout.Row("+ "+b.What, plain.FormatSize(b.Bytes), "", plain.Shorten(b.of, room))))
 	}
 	return out

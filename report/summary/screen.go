@@ -32,14 +32,14 @@ func Of(r *analysis.Result, d *analysis.DeviceResult) *Screen {
 		beside = besideOf(d)
 	}
 	return &Screen{
-		Requested: d.Peak.T, Categories: categoriesOf(d), Beside: beside, Allocators: allocatorsOf(r, d),
+		Requested: d.Peak.T, Categories: categoriesOf(d.Held), Beside: beside, Allocators: allocatorsOf(r, d),
 		Findings: findingsOf(r, d), Leak: leakOf(d), result: r, device: d,
 	}
 }
 
 // Sections are the parts of the screen, for a terminal of so many columns; 0 means any number.
 func (s *Screen) Sections(width int) []layout.Section {
-	sections := []layout.Section{s.categorySection(width)}
+	sections := []layout.Section{s.peakSection(width)}
 	if len(s.Allocators) > 0 {
 		sections = append(sections, s.allocatorSection(width))
 	}

@@ -2,7 +2,6 @@ package top
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -15,6 +14,8 @@ import (
 
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
+	"github.com/memprof/memprof/report/layout"
+	"github.com/memprof/memprof/report/summary"
 )
 
 // display prints updates: on a terminal on an alternate screen, elsewhere as lines.
@@ -178,18 +179,11 @@ func table(look *View, columns, rows int) []string {
 		}
 		lines = append(lines, fmt.Sprintf("  %-22s %9s %9s %9s %9s %11s", "", "requested", "provided", "reserved", "largest R", "allocations"))
 		for j := range p.Devices {
-			lines = append(lines, row(&p.Devices[j], "  "))
+			lines = append(lines, row(&p.Devices[j]))
 			if note := p.Devices[j].note(); note != "" {
 				lines = append(lines, "    "+note)
 			}
-			lines = append(lines, p.Devices[j].parts()...)
-		}
-		arenas := slices.Clone(p.Arenas)
-		slices.SortStableFunc(arenas, func(a, b Memory) int { return cmp.Compare(b.Reserved, a.Reserved) })
-		if len(arenas) > 1 {
-			for j := range arenas {
-				lines = append(lines, row(&arenas[j], "    "))
-			}
+			lines = append(lines, p.Devices[j].parts(columns)...)
 		}
 	}
 	return cutTo(lines, columns, rows)
@@ -260,17 +254,16 @@ func compact(look *View) []string {
 	return lines
 }
 
-// parts are the lines below a device: R over time, categories and modules.
-func (m *Memory) parts() []string {
+// parts are the lines below a device: R over time, and what is live, as the report's first screen has it.
+func (m *Memory) parts(columns int) []string {
 	var lines []string
 	if len(m.Course) > 0 {
 		lines = append(lines, "    R since the start  "+sparkline(m.Course))
 	}
-	if text := shareTexts(m.Categories, 5); text != "" {
-		lines = append(lines, "    "+text)
-	}
-	if text := shareTexts(m.Modules, 4); text != "" {
-		lines = append(lines, "    modules: "+text)
+	if m.held != nil {
+		var out bytes.Buffer
+		_ = layout.WriteText(&out, layout.Options{Width: columns}, summary.Now(m.held, columns)) // a buffer takes all
+		lines = append(append(lines, ""), strings.Split(strings.TrimRight(out.String(), "\n"), "\n")...)
 	}
 	return lines
 }
@@ -317,9 +310,8 @@ func shortCommand(command []string, columns int) string {
 	return text
 }
 
-func row(m *Memory, indent string) string {
-	name := screen.Cut(indent+m.name(), 24)
-	return fmt.Sprintf("%-24s %9s %9s %9s %9s %11s", name, plain.FormatSize(m.Requested), orDash(m.Provided), plain.FormatSize(m.Reserved), plain.FormatSize(m.MaxReserved), plain.FormatCount(m.Live))
+func row(m *Memory) string {
+	return fmt.Sprintf("  GPU %-18d %9s %9s %9s %9s %11s", m.Device, plain.FormatSize(m.Requested), orDash(m.Provided), plain.FormatSize(m.Reserved), plain.FormatSize(m.MaxReserved), plain.FormatCount(m.Live))
 }
 
 // note is the line below a device: paused memory and failed requests, if any.

@@ -4,7 +4,6 @@ package top
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"io"
 	"os/signal"
 	"slices"
@@ -171,6 +170,8 @@ type Memory struct {
 	Course     []int64 `json:"reserved_course,omitempty"` // of a device: the greatest R in equal stretches of time since its first event
 	Categories []Share `json:"categories,omitempty"`      // of a device: what is live, greatest first
 	Modules    []Share `json:"modules,omitempty"`         // likewise the greatest of them
+
+	held *attribution.Result // of a device: what is live; nil if that is not known
 }
 
 // Share is a part of the live allocations of a device.
@@ -270,6 +271,7 @@ func (l *liveProcess) see(p *collect.Followed) Process {
 		m.MaxRequested, m.OOMs = &d.MaxT, &d.OOMs
 		m.Course = l.live.Course(d.Device, courseLength)
 		if held, err := l.live.Held(d.Device); err == nil && held != nil && held.Known {
+			m.held = held
 			m.Categories, m.Modules = shares(held.Categories.Groups, len(held.Categories.Groups)), shares(held.Modules.Groups, mostModules)
 		}
 		seen.Devices = append(seen.Devices, m)
@@ -312,24 +314,4 @@ func newMemory(device int32, at *ledger.Instant, maxReserved int64) Memory {
 		m.Provided = &at.C
 	}
 	return m
-}
-
-// name is what a row of memory is called.
-func (m *Memory) name() string {
-	if m.Arena == nil {
-		return fmt.Sprintf("GPU %d", m.Device)
-	}
-	text := fmt.Sprintf("arena %d", *m.Arena)
-	switch {
-	case m.Tag != "":
-		text += " tag " + m.Tag
-	case m.Pool != "":
-		text += " pool " + m.Pool
-	case *m.Stream != 0:
-		text += fmt.Sprintf(" stream %#x", *m.Stream)
-	}
-	if m.IsPaused {
-		text += ", paused"
-	}
-	return text
 }

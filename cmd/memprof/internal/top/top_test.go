@@ -8,23 +8,23 @@ import (
 	"testing"
 	"time"
 
+	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // At 80 columns nothing of a row is cut off; with few rows it is said how much is missing.
 func TestTopTable(t *testing.T) {
 	number := func(n int64) *int64 { return &n }
-	arena := func(n int32) *int32 { return &n }
+	held := &attribution.Result{Uses: []attribution.CategoryUse{
+		{Category: attribution.Activations, Requested: 60 << 30, Module: "net.conv1", ModuleBytes: 40 << 30},
+		{Category: attribution.Weights, Requested: 10 << 30, Line: "train.py:7", LineBytes: 10 << 30},
+	}}
 	rate := 1234567.0
 	look := &View{
 		Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Command: []string{"python3", "train\x1b[2J.py"},
 		Processes: []Process{{
 			Process: "rank0", Events: 1234, Rate: &rate, Iteration: number(17), Phase: "forward",
-			Devices: []Memory{{Device: 0, Requested: 70 << 30, Provided: number(71 << 30), Reserved: 72 << 30, MaxReserved: 73 << 30, Live: 123456, Paused: 1 << 30, OOMs: number(2)}},
-			Arenas: []Memory{
-				{Arena: arena(0), Stream: number(0), Requested: 1, Provided: nil, Reserved: 2 << 20, MaxReserved: 2 << 20, Live: 1},
-				{Arena: arena(1), Stream: number(0), Tag: "a tag with a long name", IsPaused: true, Reserved: 4 << 20, MaxReserved: 4 << 20},
-			},
+			Devices: []Memory{{Device: 0, Requested: 70 << 30, Provided: number(71 << 30), Reserved: 72 << 30, MaxReserved: 73 << 30, Live: 123456, Paused: 1 << 30, OOMs: number(2), held: held}},
 		}},
 		Cards: []Card{{Index: 0, Name: "NVIDIA H200", Used: number(80 << 30), Total: 140 << 30}, {Index: 1, Name: "unknown"}},
 	}
@@ -36,8 +36,12 @@ func TestTopTable(t *testing.T) {
 		`                         requested  provided  reserved largest R allocations`,
 		`  GPU 0                     70 GiB    71 GiB    72 GiB    73 GiB     123,456`,
 		`    1 GiB paused, 2 requests failed`,
-		`    arena 1 tag a tag wi       0 B         -     4 MiB     4 MiB           0`,
-		`    arena 0                    1 B         -     2 MiB     2 MiB           1`,
+		``,
+		`Where the memory is now`,
+		`category      bytes   share  most of it in`,
+		`activations  60 GiB   85.7%  net.conv1 40 GiB`,
+		`weights      10 GiB   14.3%  train.py:7`,
+		`requested    70 GiB  100.0%`,
 	}
 	got := table(look, 80, 0)
 	assert.Diff(t, want, got, "lines")
@@ -50,7 +54,7 @@ func TestTopTable(t *testing.T) {
 	}
 	assert.Equal(t, table(look, 80, 0)[0], "memprof top  03:04:05  recording  python3 "+strings.Repeat("x", 38), "a long command line, of 80 columns")
 	few := table(look, 80, 5)
-	assert.That(t, len(few) == 5 && strings.HasPrefix(few[4], "… 5 more lines"), "in 5 rows: %q", few)
+	assert.That(t, len(few) == 5 && strings.HasPrefix(few[4], "… 9 more lines"), "in 5 rows: %q", few)
 }
 
 // Eight ranks fit a screen of 24 rows and 100 columns: two lines each, with R over time, categories and modules.
