@@ -38,6 +38,7 @@ type device struct {
 
 func newDevice(id int32, opt *Options, growths *growthTracker) *device {
 	of := ledger.NewDevice(id)
+	of.Opening = opt.Opening
 	d := &device{
 		Device:  of,
 		others:  accounting.NewDevice(of),

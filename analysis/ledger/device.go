@@ -11,7 +11,11 @@ type Device struct {
 	MaxT, MaxR int64   // greatest of T and R, each at its own moment
 	Peak       Instant // the peak: of greatest T among those of greatest R
 	Keeper     Keeper  // nil unless somebody keeps what goes
+	// Opening is the first event of a history that begins in the middle of the job. What was reserved before it counts for the peak as if it
+	// stayed: an earlier part of the job needed it.
+	Opening int64
 
+	before int64 // reserved then
 	ranked byReserved
 	peaks  int64 // numbers the peaks
 	kept   int64 // the Keeper wants nothing that began after this event
@@ -37,7 +41,11 @@ func NewDevice(id int32) *Device {
 // instant so far.
 func (d *Device) Observe(seq, time int64) (peak bool) {
 	d.MaxT, d.MaxR = max(d.MaxT, d.T), max(d.MaxR, d.R)
-	if peak = d.R > d.Peak.R || d.R == d.Peak.R && d.T > d.Peak.T; peak {
+	r, greatest := max(d.R, d.before), max(d.Peak.R, d.before)
+	if seq < d.Opening {
+		r, greatest, d.before = d.R, d.Peak.R, d.R
+	}
+	if peak = r > greatest || r == greatest && d.T > d.Peak.T; peak {
 		d.Peak = d.Instant(seq, time)
 		d.peaks++
 	}
