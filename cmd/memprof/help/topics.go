@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/bfc"
 )
 
@@ -29,7 +30,7 @@ func Topics() []*cobra.Command {
 	for _, name := range textNames(topics) {
 		commands = append(commands, newTopic(name, firstLine(topics, name), func() string {
 			_, text, _ := strings.Cut(readText(topics, name), "\n\n")
-			return fillPolicies(text)
+			return filled(text)
 		}))
 	}
 	return commands
@@ -108,16 +109,16 @@ func newJSONTopic(name, short string, of func(document, lines string) string) *c
 // Documents returns the names of the documents there are, in order.
 func Documents() []string { return textNames(documents) }
 
-// presetsHere is the place of help/policies.txt that the presets fill in.
-const presetsHere = "{{presets}}"
-
-// fillPolicies puts the presets into a help text.
-func fillPolicies(text string) string {
-	var lines []string
+// filled puts what the code says itself into a help text: the presets, and the rules of the categories.
+func filled(text string) string {
+	var presets, categories []string
 	for _, p := range bfc.Presets() {
-		lines = append(lines, helpItem("  "+p.String(), p.Help()))
+		presets = append(presets, helpItem("  "+p.String(), p.Help()))
 	}
-	return strings.ReplaceAll(text, presetsHere, strings.Join(lines, "\n"))
+	for c := attribution.Weights; c <= attribution.Other; c++ {
+		categories = append(categories, helpItem("  "+c.String(), c.Rule()))
+	}
+	return strings.NewReplacer("{{presets}}", strings.Join(presets, "\n"), "{{categories}}", strings.Join(categories, "\n")).Replace(text)
 }
 
 // helpItem is a term and what it means in a second column, in lines of at most 80 characters.
