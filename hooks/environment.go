@@ -56,7 +56,16 @@ type DryRun struct {
 	Multiprocessors int
 	Nonzero         float64 // share of the elements of a tensor that are assumed to be nonzero
 	Iterations      int     // after which the job is ended if they repeat
+	Ranks, Rank     int     // of a distributed job, the processes and the one that runs; 0 ranks: the job says it itself
+	Checkpoint      string  // names of modules to checkpoint, separated by commas; "*" stands for one part of a name, or less
+	Offload         string  // "optimizer": its state is on the host; else empty
 }
+
+// devicesOfHost are the most devices, and ranks, that a host of a distributed job has in a dry run.
+const devicesOfHost = 8
+
+// Devices are those of the rank's host.
+func (d *DryRun) Devices() int { return min(max(d.Ranks, 1), devicesOfHost) }
 
 // DryRunContext is what a CUDA context and the code of PyTorch take of a card before the first tensor, in bytes: measured
 // on an H200 (driver 580.159.04, torch 2.11.0+cu130).
@@ -66,7 +75,20 @@ func (d *DryRun) environment(env []string) []string {
 	env = set(env, "MEMPROF_DRY_RUN", fmt.Sprintf("%s,%d,%s,%d", d.Card, d.Memory, d.Capability, d.Multiprocessors))
 	env = set(env, "MEMPROF_SIM_CONTEXT", strconv.Itoa(DryRunContext))
 	env = set(env, "MEMPROF_DRY_RUN_NONZERO", strconv.FormatFloat(d.Nonzero, 'g', -1, 64))
-	return set(env, "MEMPROF_DRY_RUN_ITERATIONS", strconv.Itoa(d.Iterations))
+	env = set(env, "MEMPROF_DRY_RUN_ITERATIONS", strconv.Itoa(d.Iterations))
+	env = set(env, "MEMPROF_DRY_RUN_CHECKPOINT", d.Checkpoint)
+	env = set(env, "MEMPROF_DRY_RUN_OFFLOAD", d.Offload)
+	here := d.Devices()
+	env = set(env, "MEMPROF_SIM_DEVICES", strconv.Itoa(here))
+	if d.Ranks == 0 {
+		return env
+	}
+	for name, number := range map[string]int{ // as torchrun sets them
+		"RANK": d.Rank, "WORLD_SIZE": d.Ranks, "LOCAL_RANK": d.Rank % here, "LOCAL_WORLD_SIZE": here, "GROUP_RANK": d.Rank / here, "MASTER_PORT": 29500,
+	} {
+		env = set(env, name, strconv.Itoa(number))
+	}
+	return set(env, "MASTER_ADDR", "127.0.0.1")
 }
 
 // String is the value of MEMPROF_OPTIONS.

@@ -38,7 +38,7 @@ of the torch shim and the Python package. They are written to a cache directory
 when they are needed.`,
 		Annotations: exitCodes(hooksExits),
 		Example: `  memprof doctor hooks path
-  memprof doctor hooks build --python /opt/venv/bin/python3`,
+  memprof doctor hooks build /opt/venv/bin/python3`,
 		Args: knownVerb,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -68,16 +68,16 @@ programs), sim/, torch/ and the Python package.`,
 }
 
 type hooksBuildOptions struct {
-	Python string
 	Output string
 }
 
 func newHooksBuildCommand() *cobra.Command {
 	var opts hooksBuildOptions
 	cmd := &cobra.Command{
-		Use:   "build",
+		Use:   "build [PYTHON]",
 		Short: "Compile the torch shim for an installed torch",
-		Long: `Compiles the torch shim for the torch of a Python and prints the file's path.
+		Long: `Compiles the torch shim for the torch of a Python, by default python3, and prints
+the file's path.
 memprof record does this at first use; build it here for machines without a
 compiler, and give it to them with record --shim. In an image's Dockerfile, set
 MEMPROF_CACHE to a folder of the image first: all its users then have the shim.
@@ -85,10 +85,10 @@ Without a shim, PyTorch's plug-in allocator is recorded: allocations, streams
 and pools, but no memory history and no tensors of other processes.`,
 		Annotations: exitCodes(hooksExits),
 		Example: `  memprof doctor hooks build
-  memprof doctor hooks build --python /opt/venv/bin/python3 -o shim.so`,
-		Args: exactArgs(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return opts.run(cmd.OutOrStdout(), cmd.ErrOrStderr())
+  memprof doctor hooks build /opt/venv/bin/python3 -o shim.so`,
+		Args: atMostOne("PYTHON"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return opts.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), append(args, "python3")[0])
 		},
 	}
 	opts.addFlags(cmd.Flags())
@@ -96,16 +96,15 @@ and pools, but no memory history and no tensors of other processes.`,
 }
 
 func (o *hooksBuildOptions) addFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&o.Python, "python", "python3", "build for the torch of this Python `program`")
 	flags.StringVarP(&o.Output, "output", "o", "", "copy the shim to this `file`")
 }
 
-func (o *hooksBuildOptions) run(stdout, stderr io.Writer) error {
+func (o *hooksBuildOptions) run(stdout, stderr io.Writer, python string) error {
 	installed, err := installHook()
 	if err != nil {
 		return err
 	}
-	shim, err := installed.BuildShim(o.Python, stderr)
+	shim, err := installed.BuildShim(python, stderr)
 	if err != nil {
 		return exit.Input(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/recorder"
 	"github.com/memprof/memprof/hooks"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // unbounded is the memory of the simulated device of a dry run: what a job needs is found out, so nothing is refused.
@@ -23,6 +24,10 @@ type dryRunOptions struct {
 	Card       string
 	Assume     string
 	Iterations int
+	Ranks      int
+	Rank       int
+	Checkpoint []string
+	Offload    string
 
 	card    accounting.CardModel
 	nonzero float64
@@ -33,13 +38,17 @@ func (o *dryRunOptions) add(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Card, "card", "H100-80GB", "with --dry-run: the `card` that the job sees: "+strings.Join(accounting.CardNames(), ", "))
 	flags.StringVar(&o.Assume, "assume", "nonzero=0.1", "with --dry-run: the `share` of nonzero elements where sizes depend on values")
 	flags.IntVar(&o.Iterations, "iterations", 4, "with --dry-run: end the job after so many iterations, once they repeat; 0: never")
+	flags.IntVar(&o.Ranks, "ranks", 0, "with --dry-run: run one rank of a distributed job of so many")
+	flags.IntVar(&o.Rank, "rank", 0, "with --ranks: the rank to run")
+	flags.StringSliceVar(&o.Checkpoint, "checkpoint", nil, "with --dry-run: run as if `modules` of these names, such as layer1 or blocks.*, were checkpointed")
+	flags.StringVar(&o.Offload, "offload", "", "with --dry-run: run as if `what` were on the host: optimizer")
 }
 
 // validateDryRun refuses what a dry run has no use for, and reads its options.
 func (o *recordOptions) validateDryRun() error {
 	d := &o.Dry
 	if !d.On {
-		for _, name := range []string{"card", "assume", "iterations"} {
+		for _, name := range []string{"card", "assume", "iterations", "ranks", "rank", "checkpoint", "offload"} {
 			if o.flags.Changed(name) {
 				return exit.Usagef("--%s needs --dry-run", name)
 			}
@@ -53,6 +62,14 @@ func (o *recordOptions) validateDryRun() error {
 		return exit.Usagef("--dry-run has no CUDA allocator to replace: remove --allocator, --no-trace, --shim, --require-tensors and --serve")
 	case d.Iterations < 0:
 		return exit.Usagef("--iterations %d: want 0 or more", d.Iterations)
+	case d.Ranks < 0 || d.Ranks == 0 && o.flags.Changed("ranks"):
+		return exit.Usagef("--ranks %d: want 1 or more", d.Ranks)
+	case d.Ranks == 0 && d.Rank != 0:
+		return exit.Usagef("--rank %d needs --ranks", d.Rank)
+	case d.Rank < 0 || d.Rank >= max(d.Ranks, 1):
+		return exit.Usagef("--rank %d: want one of the --ranks %d, from 0", d.Rank, d.Ranks)
+	case d.Offload != "" && d.Offload != "optimizer":
+		return exit.Usagef("--offload %q: want optimizer", d.Offload)
 	}
 	var known bool
 	if d.card, known = accounting.CardNamed(d.Card); !known {
@@ -78,8 +95,9 @@ func (o *recordOptions) chooseDevice(installed *hooks.Installation) (*recorder.D
 	if err != nil {
 		return nil, err
 	}
-	for i := range device.GPUs {
-		device.GPUs[i].Name, device.GPUs[i].Memory, device.GPUs[i].Driver = o.Dry.card.Name, o.Dry.card.Memory, ""
+	device.GPUs = nil
+	for i := range o.Dry.options().Devices() {
+		device.GPUs = append(device.GPUs, dataset.GPU{Index: i, Name: o.Dry.card.Name, Memory: o.Dry.card.Memory})
 	}
 	return device, nil
 }
@@ -89,11 +107,23 @@ func (o *dryRunOptions) options() *hooks.DryRun {
 	if !o.On {
 		return nil
 	}
-	return &hooks.DryRun{Card: o.card.Name, Memory: o.card.Memory, Capability: o.card.Capability, Multiprocessors: o.card.Multiprocessors, Nonzero: o.nonzero, Iterations: o.Iterations}
+	return &hooks.DryRun{
+		Card: o.card.Name, Memory: o.card.Memory, Capability: o.card.Capability, Multiprocessors: o.card.Multiprocessors, Nonzero: o.nonzero,
+		Iterations: o.Iterations, Ranks: o.Ranks, Rank: o.Rank, Checkpoint: strings.Join(o.Checkpoint, ","), Offload: o.Offload,
+	}
 }
 
 func (o *dryRunOptions) addSettings(settings map[string]string) {
-	if o.On {
-		settings["card"], settings["assume"], settings["iterations"] = o.card.Name, o.Assume, fmt.Sprint(o.Iterations)
+	if !o.On {
+		return
+	}
+	settings["card"], settings["assume"], settings["iterations"] = o.card.Name, o.Assume, fmt.Sprint(o.Iterations)
+	if o.Ranks > 0 {
+		settings["ranks"], settings["rank"] = fmt.Sprint(o.Ranks), fmt.Sprint(o.Rank)
+	}
+	for name, value := range map[string]string{"checkpoint": strings.Join(o.Checkpoint, ","), "offload": o.Offload} {
+		if value != "" {
+			settings[name] = value
+		}
 	}
 }

@@ -33,6 +33,9 @@ func (r *Run) Missing() []Missing {
 			here[name] = true
 		}
 	}
+	if r.Info.Source == DryRun { // it is of one rank
+		return missing
+	}
 	for _, p := range r.Processes {
 		if p.Rank < p.LocalRank || p.LocalRank < 0 || p.LocalWorldSize <= p.LocalRank || p.LocalWorldSize > min(p.WorldSize, mostLocalRanks) {
 			continue // unknown, or contradictory
@@ -52,7 +55,7 @@ func (r *Run) Missing() []Missing {
 // Absent returns the ranks of the run's world that have no parts in its directory and are not in [Run.Missing],
 // ascending: other hosts recorded them, or no host did.
 func (r *Run) Absent() []int {
-	if r.partial {
+	if r.partial || r.Info.Source == DryRun {
 		return nil
 	}
 	world := 0

@@ -19,15 +19,17 @@ func TestMissing(t *testing.T) {
 		listed  []string // in run.json
 		missing []string
 		absent  []int
+		source  string
 	}{
-		{"all there", []dataset.ProcessMeta{rank(0, 0, 2, 2), rank(1, 1, 2, 2)}, []string{"rank0", "rank1"}, nil, nil},
-		{"one was there", []dataset.ProcessMeta{rank(0, -1, 2, 0)}, []string{"rank0", "rank1"}, []string{"rank1"}, nil},
-		{"without a rank", []dataset.ProcessMeta{rank(0, -1, 1, 0)}, []string{"pid7", "rank0"}, []string{"pid7"}, nil},
-		{"of this host by its others", []dataset.ProcessMeta{rank(5, 1, 8, 4)}, []string{"rank5"}, []string{"rank4", "rank6", "rank7"}, []int{0, 1, 2, 3}},
-		{"said twice", []dataset.ProcessMeta{rank(1, 1, 2, 2)}, []string{"rank0", "rank1"}, []string{"rank0"}, nil},
-		{"of another host", []dataset.ProcessMeta{rank(2, 0, 4, 2), rank(3, 1, 4, 2)}, []string{"rank2", "rank3"}, nil, []int{0, 1}},
-		{"an older recording", []dataset.ProcessMeta{rank(0, -1, 2, 0)}, nil, nil, []int{1}},
-		{"nonsense", []dataset.ProcessMeta{rank(0, 3, 2, 1<<30)}, nil, nil, []int{1}},
+		{"a dry run", []dataset.ProcessMeta{rank(5, 1, 8, 4)}, []string{"pid7", "rank5"}, []string{"pid7"}, nil, dataset.DryRun},
+		{"all there", []dataset.ProcessMeta{rank(0, 0, 2, 2), rank(1, 1, 2, 2)}, []string{"rank0", "rank1"}, nil, nil, ""},
+		{"one was there", []dataset.ProcessMeta{rank(0, -1, 2, 0)}, []string{"rank0", "rank1"}, []string{"rank1"}, nil, ""},
+		{"without a rank", []dataset.ProcessMeta{rank(0, -1, 1, 0)}, []string{"pid7", "rank0"}, []string{"pid7"}, nil, ""},
+		{"of this host by its others", []dataset.ProcessMeta{rank(5, 1, 8, 4)}, []string{"rank5"}, []string{"rank4", "rank6", "rank7"}, []int{0, 1, 2, 3}, ""},
+		{"said twice", []dataset.ProcessMeta{rank(1, 1, 2, 2)}, []string{"rank0", "rank1"}, []string{"rank0"}, nil, ""},
+		{"of another host", []dataset.ProcessMeta{rank(2, 0, 4, 2), rank(3, 1, 4, 2)}, []string{"rank2", "rank3"}, nil, []int{0, 1}, ""},
+		{"an older recording", []dataset.ProcessMeta{rank(0, -1, 2, 0)}, nil, nil, []int{1}, ""},
+		{"nonsense", []dataset.ProcessMeta{rank(0, 3, 2, 1<<30)}, nil, nil, []int{1}, ""},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -37,7 +39,7 @@ func TestMissing(t *testing.T) {
 				processes = append(processes, tracetest.Process{Meta: meta})
 			}
 			tracetest.WriteRun(t, dir, processes...)
-			assert.NoError(t, dataset.WriteInfo(dir, &dataset.Info{ID: tracetest.RunID, Processes: test.listed}))
+			assert.NoError(t, dataset.WriteInfo(dir, &dataset.Info{ID: tracetest.RunID, Processes: test.listed, Source: test.source}))
 			run, err := dataset.Open(dir)
 			assert.NoError(t, err)
 			var missing []string

@@ -1,61 +1,15 @@
-"""Dry runs of jobs with a real torch, compared with recordings of the same jobs on a GPU.
+"""Dry runs of jobs with a real torch, compared with recordings of the same jobs on a GPU."""
 
-Where torch is not installed these tests are left out: `make torch-test` has one for the CPU.
-"""
-
-import csv
 import importlib.util
 import json
 import os
 import subprocess
-import sys
-import tempfile
-import textwrap
 import unittest
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-MEMPROF = os.path.join(ROOT, "bin", "memprof")
-MIB = 2**20
+from dry_run import MEMPROF, MIB, ROOT, DryRunCase
 
 
-@unittest.skipUnless(importlib.util.find_spec("torch"), "torch is not installed: dry runs are left out; make torch-test")
-@unittest.skipUnless(os.path.exists(MEMPROF), "bin/memprof is not built: dry runs are left out; make build")
-class DryRunTest(unittest.TestCase):
-    def record(self, *command, flags=(), status=0):
-        """The folder of a dry run, and what it printed."""
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        plan = os.path.join(folder.name, "plan")
-        done = subprocess.run([MEMPROF, "record", "--dry-run", *flags, "-o", plan, "--", sys.executable, *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        self.assertEqual(done.returncode, status, done.stdout)
-        return plan, done.stdout
-
-    def script(self, text, **more):
-        return self.record("-c", "import torch\n" + textwrap.dedent(text), **more)
-
-    def events(self, plan):
-        exported = subprocess.run([MEMPROF, "export", "csv", plan], stdout=subprocess.PIPE, text=True, check=True).stdout
-        return list(csv.DictReader(exported.splitlines()))
-
-    def requests(self, plan):
-        return [int(e["requested"]) for e in self.events(plan) if e["kind"] == "alloc"]
-
-    def peak(self, plan):
-        """The greatest T."""
-        live, now, most = {}, 0, 0
-        for e in self.events(plan):
-            if e["kind"] == "alloc":
-                live[e["addr"]] = int(e["requested"])
-                now += live[e["addr"]]
-                most = max(most, now)
-            elif e["kind"] == "free":
-                now -= live.pop(e["addr"])
-        return most
-
-    def same_peak(self, recording, *command):
-        plan, _ = self.record(*command)
-        self.assertEqual(self.peak(plan), self.peak(os.path.join(ROOT, "samples", recording)))
-
+class DryRunTest(DryRunCase):
     @unittest.skipUnless(importlib.util.find_spec("torchvision"), "torchvision is not installed")
     def test_alexnet(self):
         self.same_peak("zoo/alexnet", os.path.join(ROOT, "samples/jobs/zoo.py"), "--model", "alexnet")

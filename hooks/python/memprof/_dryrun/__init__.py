@@ -10,6 +10,9 @@
                 batch norm and the attention kernels save, which workspaces libraries ask for
   storages.py   makes each new storage of the device an allocation of the hook, and its end a free
   values.py     what a script gets that asks for a value, since there is none
+  distributed.py process groups of which one rank runs
+  edits.py      the job as if its code were another: --checkpoint, --offload
+  foreign.py    Triton kernels and extensions
   course.py     ends the job when its requests repeat
 
 Everything else is as in any recorded job: the script, autograd, the optimizers and their order of frees are

@@ -8,6 +8,7 @@ import time
 import types
 
 from memprof import _hook
+from memprof._dryrun import patches
 
 
 class Card:
@@ -50,9 +51,9 @@ def install(torch, streams, storages):
 
     card = seen()
     lib = _hook.library()
-    state = types.SimpleNamespace(device=int(os.environ.get("LOCAL_RANK", "0")))
-    count = state.device + 1
-    guard.install(torch, lambda: state.device)
+    state = types.SimpleNamespace(device=0)
+    count = int(os.environ.get("MEMPROF_SIM_DEVICES", "1"))
+    guard.install(torch, lambda: state.device, count)
 
     def set_device(device):
         if device >= 0:
@@ -104,14 +105,17 @@ def install(torch, streams, storages):
         lib.memprof_get_stats(state.device, ctypes.byref(ours))
         return max(0, card.memory - ours.reserved_bytes.current), card.memory
 
+    torch.version.cuda = torch.version.cuda or "12.6"
+    torch.backends.cuda.is_built = lambda: True
     cuda.mem_get_info = cuda.memory.mem_get_info = mem_get_info
     _randomness(torch)
     _streams(torch, streams, state)
 
 
 def _randomness(torch):
-    cuda = torch.cuda
-    generator = torch.Generator()
+    cuda, host = torch.cuda, torch.Generator
+    torch.Generator = patches.class_like(host, lambda device=None: host())  # operators on the device are given none
+    generator = host()
     cuda.default_generators = (generator,) * 16
     for module in (cuda, cuda.random):
         module.manual_seed = module.manual_seed_all = lambda seed: None
@@ -130,7 +134,7 @@ def _streams(torch, streams, state):
             stream = object.__new__(cls)
             stream.device = torch.device("cuda", state.device)
             stream.device_index, stream.device_type = state.device, 1
-            stream.cuda_stream = given["stream_ptr"] if "stream_ptr" in given else streams.driver.make_stream()
+            stream.cuda_stream = given["stream_ptr"] if "stream_ptr" in given else streams.driver.make_stream(state.device)
             stream.stream_id = stream.cuda_stream
             stream.priority = priority
             return stream

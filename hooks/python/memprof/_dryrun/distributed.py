@@ -1,34 +1,102 @@
 """Process groups in a dry run: one rank runs, and its collectives transfer nothing.
 
-torch has such a backend for its own tests. Requests of NCCL, and of the buffers that a collective's work keeps for
-another stream, are not in a dry run.
+The rank and the size of the job are those of --rank and --ranks, or the script's. torch has a backend for its own tests
+that stands for all others. NCCL's own memory is not in a dry run, nor what a collective's work keeps for
+another stream.
 """
 
-from memprof import _hook
+import contextlib
+import os
+
+from memprof import _dryrun, _hook, _inject
 
 
-def install(torch):
+def install(torch, report):
+    """`report(kind, text)` reports an assumption, the first of its kind."""
     distributed = torch.distributed
     if not distributed.is_available():
         return
-    begin = distributed.init_process_group
+    module = distributed.distributed_c10d
 
-    def init_process_group(backend=None, init_method=None, timeout=None, world_size=-1, rank=-1, store=None, *args, **more):
-        import os
+    def replace(name, function):
+        setattr(distributed, name, function)
+        setattr(module, name, function)
 
-        from torch.testing._internal.distributed import fake_pg
+    _groups(torch, module, replace)
+    _objects(module, replace, report)
+    _data_parallel(torch)
+    _inject.wait_for("torch.distributed.launcher.api", _launcher, "torchrun starts all ranks")
+    torch.multiprocessing.spawn = _spawned
 
+
+def ways(torch, _storages):
+    """Two functions whose fake kernels make new tensors. Theirs do not."""
+    functional = torch.ops._c10d_functional
+    return {
+        functional.wait_tensor.default: lambda operator, tensor: tensor,
+        functional.all_gather_into_tensor_out.default: lambda operator, *args, out: out,
+    }
+
+
+def _groups(torch, module, replace):
+    begin, make = module.init_process_group, module._new_process_group_helper
+
+    def init_process_group(backend=None, init_method=None, timeout=None, world_size=-1, rank=-1, *_, **more):
         world_size = world_size if world_size > 0 else int(os.environ.get("WORLD_SIZE", "1"))
         rank = rank if rank >= 0 else int(os.environ.get("RANK", "0"))
         _hook.problem("dry run: rank %d of %d runs alone: collectives transfer nothing, and NCCL's own memory is not counted" % (rank, world_size))
-        begin(backend="fake", world_size=world_size, rank=rank, store=fake_pg.FakeStore())
+        begin(backend=backend, world_size=world_size, rank=rank, store=torch.distributed.HashStore())
 
-    distributed.init_process_group = init_process_group
-    module = distributed.distributed_c10d
-    module.init_process_group = init_process_group
-    distributed.is_nccl_available = module.is_nccl_available = lambda: True
-    distributed._verify_params_across_processes = lambda *_: None  # DDP compares the parameters of all processes; here is one
-    distributed.Logger.set_runtime_stats_and_log = lambda _: None  # of times that a build without CUDA does not measure
+    def new_group(size, rank, ranks, backend, store, group_name, *_, **more):
+        from torch.testing._internal.distributed import fake_pg  # registers the backend
+
+        given = {name: more[name] for name in ("timeout", "pg_tag", "group_desc") if name in more}
+        group, store = make(size, rank, ranks, "fake", store, group_name, **given)
+        if group in module._world.pg_map:
+            module._world.pg_map[group] = module.Backend(backend or "undefined"), store
+        return group, store
+
+    module._new_process_group_helper = new_group
+    replace("init_process_group", init_process_group)
+    replace("is_nccl_available", lambda: True)
+    replace("_coalescing_manager", contextlib.contextmanager(lambda *_, **__: (yield module._CoalescingManager())))  # each on its own
+    replace("monitored_barrier", lambda *_, **__: None)
+    replace("_verify_params_across_processes", lambda *_: None)  # DDP compares the parameters of all processes; here is one
+    module.default_pg_nccl_timeout = module.default_pg_nccl_timeout or module.default_pg_timeout
+    if not hasattr(module, "ProcessGroupNCCL"):  # of a build without CUDA
+        module.ProcessGroupNCCL = type("ProcessGroupNCCL", (), {"Options": type("Options", (), {"__init__": lambda *_, **__: None})})
+
+
+def _objects(module, replace, report):
+    """Objects travel as tensors of the device, of which there are no values: this rank's stand for those of all."""
+
+    def assume():
+        report("objects", "objects of other ranks were asked for: they are assumed to be like this rank's")
+
+    def all_gather_object(objects, mine, group=None):
+        assume()
+        objects[:] = [mine] * len(objects)
+
+    def gather_object(mine, objects=None, *_, **__):
+        if objects is not None:
+            all_gather_object(objects, mine)
+
+    def scatter_object_list(found, given=None, src=None, group=None, **__):
+        assume()
+        if given:
+            found[0] = given[module.get_rank(group)]
+
+    def keep(*_, **__):
+        assume()
+
+    for function in (all_gather_object, gather_object, scatter_object_list):
+        replace(function.__name__, function)
+    for name in ("broadcast_object_list", "send_object_list", "recv_object_list"):
+        replace(name, keep)
+
+
+def _data_parallel(torch):
+    torch.distributed.Logger.set_runtime_stats_and_log = lambda _: None  # of times that a build without CUDA does not measure
     data_parallel = torch.nn.parallel.DistributedDataParallel
     make = data_parallel.__init__
 
@@ -43,5 +111,19 @@ def install(torch):
         return future
 
     data_parallel.__init__ = __init__
-    if not hasattr(module, "ProcessGroupNCCL"):  # of a build without CUDA
-        module.ProcessGroupNCCL = type("ProcessGroupNCCL", (), {})
+
+
+def _launcher(module):
+    """torchrun becomes the process of the one rank."""
+
+    def launch(launcher, *args):
+        if "WORLD_SIZE" not in os.environ:
+            _dryrun.refuse("torchrun starts a process for each rank, and a dry run is of one: add --ranks, and --rank for another than 0")
+        os.execvp(launcher._entrypoint, (launcher._entrypoint, *args))
+
+    module.elastic_launch.__call__ = launch
+
+
+def _spawned(function, args=(), nprocs=1, *_, **__):
+    """torch.multiprocessing.spawn: this process is the one rank."""
+    function(int(os.environ.get("RANK", "0")) % nprocs, *args)

@@ -2,8 +2,9 @@
 
 For each type of device C++ code of torch asks a guard which device and stream are current: autograd does at each
 node. A build without CUDA has no guard for it and ends the process; that of a build with CUDA asks the driver. torch
-has a guard that does nothing, for meta tensors. CUDA's place in torch's table of guards gets a copy of it with two
-other answers: the current device, and for a device's default stream its current stream, where the original raises.
+has a guard that does nothing, for meta tensors. CUDA's place in torch's table of guards gets a copy of it with three
+other answers: the current device, for a device's default stream its current stream, where the original raises, and how
+many devices there are.
 """
 
 import ctypes
@@ -22,8 +23,8 @@ class Missing(Exception):
     """This torch has no such table or guard."""
 
 
-def install(torch, current_device):
-    """`current_device` returns the index of the current device."""
+def install(torch, current_device, count):
+    """`current_device` returns the index of the current device, of `count`."""
     table = _table(torch)
     if not table[META]:
         raise Missing("torch %s has no guard for meta tensors" % torch.__version__)
@@ -33,9 +34,26 @@ def install(torch, current_device):
     copied[BEFORE + GET_DEFAULT_STREAM] = copied[BEFORE + GET_STREAM]
     answer = ctypes.CFUNCTYPE(ctypes.c_uint16, ctypes.c_void_p)(lambda _: current_device() << 8 | CUDA)  # a c10::Device
     copied[BEFORE + GET_DEVICE] = ctypes.cast(answer, ctypes.c_void_p).value
+    devices = ctypes.CFUNCTYPE(ctypes.c_int8, ctypes.c_void_p)(lambda _: count)
+    if count > 1:
+        place = _device_count(copied, torch)
+        copied[BEFORE] = copied[place]  # its type: 1, which is CUDA. Autograd counts devices whose type is not META
+        copied[place] = ctypes.cast(devices, ctypes.c_void_p).value
     guard = ctypes.c_void_p(ctypes.addressof(copied) + BEFORE * word)  # an object of one word, without data
-    _kept.extend((copied, answer, guard))
+    _kept.extend((copied, answer, devices, guard))
     table[CUDA] = ctypes.addressof(guard)
+
+
+def _device_count(copied, torch):
+    """The place of deviceCount. Versions of torch have it at several: it is the first function behind GET_DEFAULT_STREAM
+    whose code is `return 1`, which is that of the guard's type, `return META`, with another number."""
+    code = ctypes.string_at(copied[BEFORE], 16)
+    code = code[: code.index(b"\xc3") + 1] if b"\xc3" in code else code  # ret
+    wanted = code.replace(bytes([META]), b"\x01", 1)
+    for place in range(BEFORE + GET_DEFAULT_STREAM + 1, BEFORE + 21):
+        if ctypes.string_at(copied[place], len(wanted)) == wanted:
+            return place
+    raise Missing("torch %s does not say where its guard counts devices" % torch.__version__)
 
 
 def _table(torch):

@@ -6,7 +6,7 @@ import functools
 import sys
 import threading
 
-from memprof._dryrun import convolutions, matrices, reductions
+from memprof._dryrun import convolutions, distributed, matrices, reductions
 
 _kept = []  # registrations of kernels, which end with their object
 
@@ -32,7 +32,7 @@ class Kernels:
         self._ways.update(dict.fromkeys((aten.mse_loss.default, aten.smooth_l1_loss.default), self._loss))
         normal = (aten.native_layer_norm, aten.native_layer_norm_backward, aten.native_group_norm, aten.native_group_norm_backward)
         self._ways.update(dict.fromkeys((o.default for o in (*normal, aten._softmax, aten._log_softmax, aten.embedding_dense_backward)), self._copying))
-        for module in (matrices, convolutions, reductions):
+        for module in (matrices, convolutions, reductions, distributed):
             self._ways.update(module.ways(torch, storages))
         self._threads = threading.local()
         self._unshared = None  # _references of a tensor that only autograd's engine has

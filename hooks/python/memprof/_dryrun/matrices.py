@@ -52,7 +52,7 @@ class _Workspaces:
             return result
         have = self._threads.__dict__
         if not have:
-            self._storages.take_as(b"call=cuMemAlloc\tlibrary=libcublas.so", OF_HANDLE)
+            self._storages.take_as(b"call=cuMemAlloc\tlibrary=libcublas.so", OF_HANDLE, result.device.index)
         stream = self._storages.stream()
         self._allocate(have, ("cublas", stream), result, chosen_bytes(os.environ.get("CUBLAS_WORKSPACE_CONFIG", ""), self._capability))
         if by_lt:

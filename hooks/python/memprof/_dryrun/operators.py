@@ -24,14 +24,22 @@ class Operators(TorchDispatchMode):
         super().__init__()
         self._torch = torch
         self._meta = torch.device("meta")
+        self._is_pinned = torch.ops.aten.is_pinned.default
         self._plain = (torch.Tensor, torch.nn.Parameter, fake_tensor.FakeTensor)
         self._storages = storages
         self._values = values
         self._kernels = kernels
         self.fakes = fake_tensor.FakeTensorMode(allow_fallback_kernels=False, allow_non_fake_inputs=True)
+        self.fakes._allow_unsafe_data_ptr_access = False  # C++ code that asks for a pointer raises
 
     def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
+        kwargs = dict(kwargs or {})
+        if kwargs.pop("pin_memory", False):  # a build without CUDA cannot pin
+            made = self.__torch_dispatch__(operator, types, args, kwargs)
+            made.pinned = True
+            return made
+        if operator is self._is_pinned:
+            return hasattr(args[0], "pinned")
         if any(t not in self._plain for t in types):
             return NotImplemented  # a tensor of tensors, as DTensor: its class calls operators on them
         if not self._wants_fake(args, kwargs):
@@ -39,6 +47,8 @@ class Operators(TorchDispatchMode):
         if operator.namespace == "c10d":
             return self._communicate(operator, args, kwargs)
         args, kwargs = tree_map_only(self._torch.Tensor, self._as_fake, (args, kwargs))
+        if kwargs.get("generator") is not None:
+            kwargs["generator"] = None  # it is of the host, and nothing is drawn
         try:
             with self.fakes:
                 result = self._values.of(operator, args, kwargs)
@@ -114,19 +124,22 @@ class Operators(TorchDispatchMode):
 
 def install(torch):
     from memprof import _autograd
-    from memprof._dryrun import attention, card, course, distributed, graphs, kernels, patches, storages
+    from memprof._dryrun import attention, card, course, distributed, edits, foreign, graphs, kernels, patches, storages
 
     streams = card.Streams(storages.Driver())
     blocks = storages.Storages(torch, streams)
     fake_tensor.init_gpu_context = lambda device: None
     kernels.keep_whole(torch)
     way = kernels.Kernels(torch, blocks)
-    operators = Operators(torch, blocks, values.Values(torch), way)
+    assumed = values.Values(torch)
+    operators = Operators(torch, blocks, assumed, way)
     card.install(torch, streams, blocks)
-    patches.install(torch, operators, blocks)
+    patches.install(torch, operators, blocks, assumed.report)
     attention.install(torch, way)
     graphs.install(torch, blocks)
-    distributed.install(torch)
+    distributed.install(torch, assumed.report)
+    edits.install(torch)
+    foreign.install(assumed.report)
     course.install()
     _autograd.wrap_run(way.calibrated)
     operators.__enter__()

@@ -7,17 +7,19 @@ import threading
 
 from torch._subclasses import fake_tensor
 
-from memprof import _dryrun, _hook
+from memprof import _dryrun
 from memprof._dryrun import values
 
 
-def install(torch, operators, storages):
+def install(torch, operators, storages, report):
+    """`report(kind, text)` reports an assumption, the first of its kind."""
     _parameters(torch, operators)
     _moved_modules(torch)
+    _numbered_devices(torch)
     _tensors(torch, operators, storages)
     _optimizers(torch)
-    _saving(torch)
-    _compiling(torch)
+    _files(torch, report)
+    _compiling(torch, report)
     _threads(operators)
 
 
@@ -46,15 +48,63 @@ def _moved_modules(torch):
     torch.Tensor.data = property(data.__get__, write)
 
 
+def _replace(torch, function, new):
+    """Replaces a function of torch, for TorchScript too, which knows its functions by their ids."""
+    setattr(torch, function.__name__, new)
+    known = torch.jit._builtins._get_builtin_table()
+    known[id(new)] = known.get(id(function), "aten::" + function.__name__)
+
+
+def _numbered_devices(torch):
+    """A number alone means a device of the build's kind of accelerator: C++ code knows none. Here it is one of CUDA."""
+    original = torch.device
+
+    def named(device):
+        return original("cuda", device) if type(device) is int else device
+
+    torch.device = class_like(original, lambda *args, **options: original(*map(named, args[:1]), *args[1:], **options))
+
+    def first(function):
+        return functools.wraps(function)(lambda tensor, *args, **options: function(tensor, *map(named, args[:1]), *args[1:], **with_device(options)))
+
+    def with_device(options):
+        return dict(options, device=named(options["device"])) if "device" in options else options
+
+    parse = torch._C._nn._parse_to
+    torch._C._nn._parse_to = lambda *args, **options: parse(*map(named, args[:1]), *args[1:], **with_device(options))
+    torch.Tensor.to, torch.Tensor.cuda = first(torch.Tensor.to), first(torch.Tensor.cuda)
+    for make in torch.utils._device._device_constructors():
+        if getattr(torch, make.__name__, None) is make:
+            _replace(torch, make, functools.wraps(make)(lambda *args, _make=make, **options: _make(*args, **with_device(options))))
+
+
+def class_like(original, make):
+    """A class that is taken for the original, whose objects `make` makes."""
+
+    class Kind(type):
+        def __call__(cls, *args, **options):
+            return make(*args, **options)
+
+        def __instancecheck__(cls, value):
+            return isinstance(value, original)
+
+        def __eq__(cls, other):
+            return other is cls or other is original
+
+        def __hash__(cls):
+            return hash(original)
+
+    return Kind(original.__name__, (), {"__module__": "torch"})
+
+
 def _tensors(torch, operators, storages):
     Fake = fake_tensor.FakeTensor
     Fake.data_ptr = lambda tensor: storages.address(tensor)
     Fake.memprof_address = True  # labels are sent for it
     Fake.pin_memory = lambda tensor, *_: tensor
-    Fake.is_pinned = lambda tensor, *_: False
     Fake.record_stream = lambda tensor, stream: storages.use(tensor, stream.cuda_stream)
     for name in ("tensor", "as_tensor", "asarray"):
-        setattr(torch, name, _made_on_host(torch, getattr(torch, name)))
+        _replace(torch, getattr(torch, name), _made_on_host(torch, getattr(torch, name)))
     torch.Tensor.new_tensor = lambda tensor, data, **options: torch.tensor(data, **{"dtype": tensor.dtype, "device": tensor.device, **options})
     numpy = torch.Tensor.numpy
 
@@ -65,6 +115,7 @@ def _tensors(torch, operators, storages):
 
     Fake.numpy = lambda tensor, *args, **kwargs: numpy(host_copy(tensor), *args, **kwargs)
     Fake.__array__ = lambda tensor, *args, **kwargs: host_copy(tensor).__array__(*args, **kwargs)
+    Fake.__format__ = lambda tensor, spec: format(tensor.item() if tensor.dim() == 0 else repr(tensor), spec)
     Fake.tolist = lambda tensor: host_copy(tensor).tolist()
     torch.Tensor.pin_memory = lambda tensor, *_: tensor
     resize = torch.UntypedStorage.resize_
@@ -75,6 +126,8 @@ def _tensors(torch, operators, storages):
         return storage
 
     torch.UntypedStorage.resize_ = resize_
+    pointer = torch.UntypedStorage.data_ptr
+    torch.UntypedStorage.data_ptr = lambda storage: storages.start(storage) if storage.device.type == "meta" else pointer(storage)
 
 
 def _made_on_host(torch, make):
@@ -102,18 +155,48 @@ def _optimizers(torch):
     scaler._maybe_opt_step = lambda self, optimizer, state, *args, **kwargs: optimizer.step(*args, **kwargs)
 
 
-def _saving(torch):
+def _files(torch, report):
     def save(obj, f, *args, **kwargs):
-        _hook.problem("dry run: torch.save(%r) writes nothing" % (f,))
+        report("save", "torch.save(%r) writes nothing, nor do later ones" % (f,))
 
     torch.save = torch.serialization.save = save
+    read = torch.load
+
+    @functools.wraps(read)
+    def load(f, map_location=None, *args, **kwargs):
+        """Reads onto the host. What was saved on the device goes there, or what `map_location` says."""
+        given = map_location if isinstance(map_location, (str, torch.device, int)) else None
+        ours = set()
+
+        def place(storage, location):
+            if isinstance(map_location, dict):
+                location = str(map_location.get(location, location))
+            elif given is None and map_location is not None:
+                return map_location(storage, location)
+            if str(location if given is None else torch.device(given)).startswith("cuda"):
+                ours.add(storage._cdata)
+            return storage
+
+        return move(read(f, place, *args, **kwargs), ours)
+
+    def move(value, ours):
+        if isinstance(value, torch.Tensor):
+            return value.cuda() if value.untyped_storage()._cdata in ours else value
+        if isinstance(value, dict):
+            for key in value:
+                value[key] = move(value[key], ours)
+        elif isinstance(value, list):
+            value[:] = [move(element, ours) for element in value]
+        return value
+
+    torch.load = torch.serialization.load = load
 
 
-def _compiling(torch):
+def _compiling(torch, report):
     """Compiled code would be other code: it runs as it is written."""
 
     def compile(model=None, **_options):
-        _hook.problem("dry run: torch.compile is not run: the model runs as it is written")
+        report("compile", "torch.compile is not run: the model runs as it is written")
         return model if model is not None else lambda function: function
 
     torch.compile = compile

@@ -42,20 +42,23 @@ class Storages:
 
     def address(self, tensor):
         """The address of a tensor's data; 0: it has none."""
-        block = self._blocks.get(tensor.untyped_storage()._cdata)
-        if block is None or not block.address:
-            return 0
-        return block.address + tensor.storage_offset() * tensor.element_size()
+        start = self.start(tensor.untyped_storage())
+        return start and start + tensor.storage_offset() * tensor.element_size()
+
+    def start(self, storage):
+        """The address of a storage's block; 0: it has none."""
+        block = self._blocks.get(storage._cdata)
+        return 0 if block is None else block.address
 
     def allocate(self, size, device):
         """Requests memory of the current stream. Returns its address, 0 for none."""
         if size == 0:
             return 0
-        self._streams.driver.make_current()
+        self._streams.driver.make_current(device)
         self.requests += 1
         self._course.request(size)
         pool = self._pools[-1] if self._pools else (0, 0)
-        address = self.library.memprof_malloc_in_pool(size, device or 0, self._streams.current_handle(), *pool)
+        address = self.library.memprof_malloc_in_pool(size, device, self._streams.current_handle(), *pool)
         if not address:
             raise self._out_of_memory("CUDA out of memory. Tried to allocate %d bytes on the simulated device." % size)
         return address
@@ -66,13 +69,13 @@ class Storages:
         for address in [self.allocate(size, result.device.index) for size in sizes][::-1]:
             self.free(address)
 
-    def take_as(self, context, size):
+    def take_as(self, context, size, device):
         """A library takes memory that is not torch's, and keeps it."""
-        self._streams.driver.allocate_as(self.library, context, size)
+        self._streams.driver.allocate_as(self.library, context, size, device)
 
     def enter_pool(self, device, pool):
         """A capture begins: requests go to its pool."""
-        self._streams.driver.make_current()
+        self._streams.driver.make_current(device)
         self.library.memprof_pool_begin(device, *pool)
         self._pools.append(pool)
 
@@ -117,26 +120,29 @@ class Driver:
 
     def __init__(self):
         self._library = ctypes.CDLL("libcuda.so.1")
-        self._context = ctypes.c_void_p()
+        self._contexts = {}  # of devices in use, by index
         self._threads = threading.local()
         self._check(self._library.cuInit(0))
-        self._check(self._library.cuDevicePrimaryCtxRetain(ctypes.byref(self._context), 0))
 
-    def make_current(self):
+    def make_current(self, device):
         """Makes the device's context current in this thread, as torch does at a thread's first call of CUDA."""
-        if not getattr(self._threads, "ready", False):
-            self._check(self._library.cuCtxSetCurrent(self._context))
-            self._threads.ready = True
+        if getattr(self._threads, "device", None) != device:
+            if device not in self._contexts:
+                context = ctypes.c_void_p()
+                self._check(self._library.cuDevicePrimaryCtxRetain(ctypes.byref(context), device))
+                self._contexts[device] = context
+            self._check(self._library.cuCtxSetCurrent(self._contexts[device]))
+            self._threads.device = device
 
-    def make_stream(self):
-        self.make_current()
+    def make_stream(self, device):
+        self.make_current(device)
         handle = ctypes.c_void_p()
         self._check(self._library.cuStreamCreate(ctypes.byref(handle), 1))  # CU_STREAM_NON_BLOCKING
         return handle.value
 
-    def allocate_as(self, library, context, size):
+    def allocate_as(self, library, context, size, device):
         """Memory that a library takes from the driver itself."""
-        self.make_current()
+        self.make_current(device)
         library.memprof_call_as(context)
         self._check(self._library.cuMemAlloc_v2(ctypes.byref(ctypes.c_void_p()), ctypes.c_size_t(size)))
         library.memprof_call_as(None)

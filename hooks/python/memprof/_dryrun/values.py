@@ -23,6 +23,11 @@ class Values:
             aten.nonzero.default: self._where,
             aten.masked_select.default: self._selected,
             aten.index.Tensor: self._indexed,
+            aten._unique2.default: lambda tensor, sorted=True, *wanted: self._distinct(tensor, None, *wanted),
+            aten.unique_dim.default: lambda tensor, dim, sorted=True, *wanted: self._distinct(tensor, dim, *wanted),
+            aten.unique_consecutive.default: lambda tensor, inverse=False, counts=False, dim=None: self._distinct(tensor, dim, inverse, counts),
+            aten.bincount.default: self._bins,
+            aten.repeat_interleave.Tensor: self._repeated,
         }
         # Operators that choose elements of a dimension: the result that holds their indices, and the argument that names the dimension.
         self._choosing = {aten.topk.default: (1, 2), aten.sort.default: (1, 1), aten.max.dim: (1, 1), aten.argmax.default: (0, 1), aten.multinomial.default: (0, 9)}
@@ -96,6 +101,32 @@ class Values:
             plain += self._where(index).unbind(1) if index is not None and index.dtype in masks else [index]
         return self._torch.ops.aten.index.Tensor(tensor, plain)
 
+    def _distinct(self, tensor, dim, inverse=False, counts=False):
+        """The distinct elements of a tensor, or parts of a dimension; where each is among them, and how often."""
+        self.report("unique", "sizes depend on values: %g of the elements are assumed to be distinct (--assume nonzero=)" % self._nonzero)
+        at = 0 if dim is None else dim % tensor.dim()
+        sizes = [tensor.numel()] if dim is None else list(tensor.shape)
+        whole = tensor.shape if dim is None else sizes[at]
+        sizes[at] = max(round(self._nonzero * sizes[at]), min(sizes[at], 1))
+
+        def places(shape):
+            return self._torch.empty(shape, dtype=self._torch.int64, device=tensor.device)
+
+        return tensor.new_empty(sizes), places(whole if inverse else 0), places(sizes[at] if counts else 0)
+
+    def _bins(self, tensor, weights=None, minlength=0):
+        dtype = self._torch.int64 if weights is None else weights.dtype
+        return self._torch.empty(max(minlength, self._ones() + 1), dtype=dtype, device=tensor.device)
+
+    def _repeated(self, repeats, output_size=None):
+        size = self._ones() * repeats.numel() if output_size is None else output_size
+        return self._torch.empty(size, dtype=repeats.dtype, device=repeats.device)
+
+    def _ones(self):
+        """The stated value of a number on which a size depends."""
+        self.report("size", "sizes depend on values: 1 is assumed for each")
+        return 1
+
     def report(self, kind, text):
         """Reports an assumption, the first of its kind, with the line of the script that needs it."""
         if kind in self._reported:
@@ -104,12 +135,17 @@ class Values:
         _hook.problem("dry run: %s: %s" % (line_of_script(), text))
 
 
+def of_script(file):
+    """Whether a file of code is neither torch's nor memprof's."""
+    return not file.startswith((OURS, TORCH, "<frozen"))
+
+
 def line_of_script():
     """FILE:LINE of the innermost frame that is neither torch's nor memprof's."""
     frame = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
-        if not file.startswith((OURS, TORCH, "<frozen")):
+        if of_script(file):
             return "%s:%d" % (file, frame.f_lineno)
         frame = frame.f_back
     return "?"

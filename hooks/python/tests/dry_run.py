@@ -1,0 +1,58 @@
+"""What tests of dry runs share.
+
+Where torch is not installed they are left out: `make torch-test` has one for the CPU.
+"""
+
+import csv
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+import textwrap
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+MEMPROF = os.path.join(ROOT, "bin", "memprof")
+MIB = 2**20
+
+
+@unittest.skipUnless(importlib.util.find_spec("torch"), "torch is not installed: dry runs are left out; make torch-test")
+@unittest.skipUnless(os.path.exists(MEMPROF), "bin/memprof is not built: dry runs are left out; make build")
+class DryRunCase(unittest.TestCase):
+    def record(self, *command, flags=(), status=0):
+        """The folder of a dry run, and what it printed."""
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        plan = os.path.join(folder.name, "plan")
+        done = subprocess.run([MEMPROF, "record", "--dry-run", *flags, "-o", plan, "--", sys.executable, *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.assertEqual(done.returncode, status, done.stdout)
+        return plan, done.stdout
+
+    def script(self, text, **more):
+        return self.record("-c", "import torch\n" + textwrap.dedent(text), **more)
+
+    def events(self, plan):
+        exported = subprocess.run([MEMPROF, "export", "csv", plan], stdout=subprocess.PIPE, text=True, check=True).stdout
+        return list(csv.DictReader(exported.splitlines()))
+
+    def requests(self, plan):
+        return [int(e["requested"]) for e in self.events(plan) if e["kind"] == "alloc"]
+
+    def peak(self, plan, until=None):
+        """The greatest T, of all, or until the first request of so many bytes has been served."""
+        live, now, most = {}, 0, 0
+        for e in self.events(plan):
+            if e["kind"] == "alloc":
+                live[e["addr"]] = int(e["requested"])
+                now += live[e["addr"]]
+                most = max(most, now)
+                if live[e["addr"]] == until:
+                    return now
+            elif e["kind"] == "free":
+                now -= live.pop(e["addr"])
+        return most
+
+    def same_peak(self, recording, *command):
+        plan, _ = self.record(*command)
+        self.assertEqual(self.peak(plan), self.peak(os.path.join(ROOT, "samples", recording)))
