@@ -8,6 +8,7 @@
                 or on the host
   kernels.py    takes, for an operator, the way that a build with CUDA takes on that card: what cuDNN's
                 batch norm and the attention kernels save, which workspaces libraries ask for
+  missing.py    is for operators that have no fake kernel
   storages.py   makes each new storage of the device an allocation of the hook, and its end a free
   values.py     what a script gets that asks for a value, since there is none
   distributed.py process groups of which one rank runs

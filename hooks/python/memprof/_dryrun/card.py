@@ -3,6 +3,7 @@
 import ctypes
 import functools
 import os
+import sys
 import threading
 import time
 import types
@@ -108,6 +109,9 @@ def install(torch, streams, storages):
     torch.version.cuda = torch.version.cuda or "12.6"
     torch.backends.cuda.is_built = lambda: True
     cuda.mem_get_info = cuda.memory.mem_get_info = mem_get_info
+    sys.modules["torch.cuda.nvtx"]._nvtx = types.SimpleNamespace(
+        rangePushA=lambda text: 0, rangePop=lambda: 0, markA=lambda text: None, rangeStartA=lambda text: 0, rangeEnd=lambda number: None
+    )
     _randomness(torch)
     _streams(torch, streams, state)
 

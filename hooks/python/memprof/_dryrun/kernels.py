@@ -6,7 +6,7 @@ import functools
 import sys
 import threading
 
-from memprof._dryrun import convolutions, distributed, matrices, reductions
+from memprof._dryrun import convolutions, distributed, matrices, missing, reductions
 
 _kept = []  # registrations of kernels, which end with their object
 
@@ -32,7 +32,7 @@ class Kernels:
         self._ways.update(dict.fromkeys((aten.mse_loss.default, aten.smooth_l1_loss.default), self._loss))
         normal = (aten.native_layer_norm, aten.native_layer_norm_backward, aten.native_group_norm, aten.native_group_norm_backward)
         self._ways.update(dict.fromkeys((o.default for o in (*normal, aten._softmax, aten._log_softmax, aten.embedding_dense_backward)), self._copying))
-        for module in (matrices, convolutions, reductions, distributed):
+        for module in (matrices, convolutions, reductions, distributed, missing):
             self._ways.update(module.ways(torch, storages))
         self._threads = threading.local()
         self._unshared = None  # _references of a tensor that only autograd's engine has
@@ -117,7 +117,8 @@ class Kernels:
         result = operator(*args, **kwargs)
         sizes = [t.nbytes for t in args if isinstance(t, self._torch.Tensor) and t.device.type == "cuda" and not t.is_contiguous()]
         if sizes:
-            self._storages.workspace(result[0] if isinstance(result, tuple) else result, *sizes)
+            made = result if isinstance(result, tuple) else (result,)  # a gradient that nobody wants is None
+            self._storages.workspace(next(t for t in made if t is not None), *sizes)
         return result
 
     def _sorting(self, count):

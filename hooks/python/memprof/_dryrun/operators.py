@@ -114,7 +114,11 @@ class Operators(TorchDispatchMode):
         return "%s: the result of %s depends on values, which a dry run does not have" % (line, operator)
 
     def _as_fake(self, tensor):
-        return tensor if isinstance(tensor, fake_tensor.FakeTensor) else self.fake(tensor)
+        if isinstance(tensor, fake_tensor.FakeTensor):
+            return tensor
+        made = self.fake(tensor)
+        made.host = tensor  # its values, for operators whose sizes depend on them
+        return made
 
     def fake(self, tensor):
         """A fake tensor like a host tensor."""
@@ -124,7 +128,7 @@ class Operators(TorchDispatchMode):
 
 def install(torch):
     from memprof import _autograd
-    from memprof._dryrun import attention, card, course, distributed, edits, foreign, graphs, kernels, patches, storages
+    from memprof._dryrun import attention, card, course, distributed, edits, foreign, graphs, kernels, missing, patches, storages
 
     streams = card.Streams(storages.Driver())
     blocks = storages.Storages(torch, streams)
@@ -134,8 +138,9 @@ def install(torch):
     assumed = values.Values(torch)
     operators = Operators(torch, blocks, assumed, way)
     card.install(torch, streams, blocks)
-    patches.install(torch, operators, blocks, assumed.report)
+    patches.install(torch, operators, blocks, assumed)
     attention.install(torch, way)
+    missing.install(torch)
     graphs.install(torch, blocks)
     distributed.install(torch, assumed.report)
     edits.install(torch)

@@ -11,12 +11,12 @@ from memprof import _dryrun
 from memprof._dryrun import values
 
 
-def install(torch, operators, storages, report):
-    """`report(kind, text)` reports an assumption, the first of its kind."""
+def install(torch, operators, storages, assumed):
+    report = assumed.report
     _parameters(torch, operators)
     _moved_modules(torch)
     _numbered_devices(torch)
-    _tensors(torch, operators, storages)
+    _tensors(torch, storages, assumed)
     _optimizers(torch)
     _files(torch, report)
     _compiling(torch, report)
@@ -34,6 +34,11 @@ def _parameters(torch, operators):
         return make(cls, data, requires_grad)
 
     torch.nn.Parameter.__new__ = __new__
+
+    def refused(*_args, **_kwargs):
+        _dryrun.refuse("%s: a lazy module has parameters without sizes: give them" % values.line_of_script())
+
+    torch.nn.parameter.UninitializedParameter.__new__ = refused
 
 
 def _moved_modules(torch):
@@ -97,7 +102,7 @@ def class_like(original, make):
     return Kind(original.__name__, (), {"__module__": "torch"})
 
 
-def _tensors(torch, operators, storages):
+def _tensors(torch, storages, assumed):
     Fake = fake_tensor.FakeTensor
     Fake.data_ptr = lambda tensor: storages.address(tensor)
     Fake.memprof_address = True  # labels are sent for it
@@ -108,15 +113,10 @@ def _tensors(torch, operators, storages):
     torch.Tensor.new_tensor = lambda tensor, data, **options: torch.tensor(data, **{"dtype": tensor.dtype, "device": tensor.device, **options})
     numpy = torch.Tensor.numpy
 
-    def host_copy(tensor):
-        """A real tensor with the stated values."""
-        with torch.utils._python_dispatch._disable_current_modes():
-            return torch.ones(tensor.shape, dtype=tensor.dtype)
-
-    Fake.numpy = lambda tensor, *args, **kwargs: numpy(host_copy(tensor), *args, **kwargs)
-    Fake.__array__ = lambda tensor, *args, **kwargs: host_copy(tensor).__array__(*args, **kwargs)
+    Fake.numpy = lambda tensor, *args, **kwargs: numpy(assumed.host_copy(tensor), *args, **kwargs)
+    Fake.__array__ = lambda tensor, *args, **kwargs: assumed.host_copy(tensor).__array__(*args, **kwargs)
     Fake.__format__ = lambda tensor, spec: format(tensor.item() if tensor.dim() == 0 else repr(tensor), spec)
-    Fake.tolist = lambda tensor: host_copy(tensor).tolist()
+    Fake.tolist = lambda tensor: assumed.host_copy(tensor).tolist()
     torch.Tensor.pin_memory = lambda tensor, *_: tensor
     resize = torch.UntypedStorage.resize_
 
@@ -136,7 +136,9 @@ def _made_on_host(torch, make):
     @functools.wraps(make)
     def made(data, *args, **options):
         device = options.get("device")
-        device = torch.get_default_device() if device is None else torch.device(device) if not isinstance(device, int) else torch.device("cuda", device)
+        if device is None:  # torch.get_default_device makes a tensor to see
+            device = torch.utils._device.CURRENT_DEVICE or "cpu"
+        device = torch.device(device) if not isinstance(device, int) else torch.device("cuda", device)
         if device.type != "cuda" or isinstance(data, fake_tensor.FakeTensor):
             return make(data, *args, **options)
         gradient = options.pop("requires_grad", False)

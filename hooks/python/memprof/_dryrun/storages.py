@@ -26,6 +26,10 @@ class Storages:
 
     def note(self, tensor):
         """An operator has returned a tensor of the device: its storage may be new, or have another size."""
+        if tensor.is_sparse:
+            self.note(tensor._indices())
+            self.note(tensor._values())
+            return
         storage = tensor.untyped_storage()
         block = self._blocks.get(storage._cdata)
         if block is None or block.storage() is not storage:

@@ -1,5 +1,6 @@
 """What a script gets that asks for a value of a fake tensor: a stated one, of which each kind is reported once."""
 
+import math
 import os
 import sys
 
@@ -19,6 +20,7 @@ class Values:
         self._nonzero = float(os.environ.get("MEMPROF_DRY_RUN_NONZERO") or 0.1)  # share of elements that are not 0
         self._answers = {
             aten._local_scalar_dense.default: self._scalar,
+            aten.item.default: self._scalar,  # where autograd is left out
             aten.equal.default: self._equal,
             aten.nonzero.default: self._where,
             aten.masked_select.default: self._selected,
@@ -28,21 +30,28 @@ class Values:
             aten.unique_consecutive.default: lambda tensor, inverse=False, counts=False, dim=None: self._distinct(tensor, dim, inverse, counts),
             aten.bincount.default: self._bins,
             aten.repeat_interleave.Tensor: self._repeated,
+            aten._pack_padded_sequence.default: self._packed,
         }
         # Operators that choose elements of a dimension: the result that holds their indices, and the argument that names the dimension.
         self._choosing = {aten.topk.default: (1, 2), aten.sort.default: (1, 1), aten.max.dim: (1, 1), aten.argmax.default: (0, 1), aten.multinomial.default: (0, 9)}
         self._compared = {aten.eq.Scalar: 0, aten.eq.Tensor: 0, aten.ne.Scalar: 1, aten.ne.Tensor: 1}
         self._inverted = (aten.bitwise_not.default, aten.logical_not.default)
+        self._both = (aten.mul.Tensor, aten.bitwise_and.Tensor, aten.logical_and.default)
+        self._whole = {aten.all.default: 1, aten.all.dim: 1, aten.any.default: 0, aten.any.dim: 0}  # what the share of a part must not be
         self._copied = (aten.clone.default, aten._to_copy.default, aten.index.Tensor, aten.gather.default)
+        self._isnan = aten.isnan.default
         self._reported = set()
 
     def of(self, operator, args, kwargs):
         """The result of an operator that depends on values, or NotImplemented."""
-        answer = self._answers.get(operator)
+        answer = self._boxes if operator.name() == "torchvision::nms" else self._answers.get(operator)
         return NotImplemented if answer is None else answer(*args, **kwargs)
 
     def learn(self, operator, args, result):
-        """Notes what is known of a result: it holds indices of choices `among` so many, or a `share` of its elements is not 0."""
+        """Notes what is known of a result: it holds indices of choices `among` so many, or a `share` of its elements is not 0.
+
+        Numbers are assumed to be finite: what isnan and isfinite return is known, too.
+        """
         source = args[0] if args else None
         if operator in self._choosing:
             place, dim = self._choosing[operator]
@@ -52,10 +61,18 @@ class Values:
             among = next((t.among for t in args if hasattr(t, "among")), None)
             if among:
                 result.share = abs(self._compared[operator] - 1 / among)
+            elif args[1] is source or type(args[1]) is float and args[1] == math.inf:  # x == x, |x| != inf: of isfinite and isinf
+                result.share = float((args[1] is source) != self._compared[operator])
+        elif operator is self._isnan:
+            result.share = 0.0
+        elif operator in self._both and all(hasattr(t, "share") for t in args):
+            result.share = args[0].share * args[1].share
+        elif operator in self._whole and hasattr(source, "share"):
+            result.share = float(source.share == 1 if self._whole[operator] else source.share != 0)
         elif operator in self._inverted and hasattr(source, "share"):
             result.share = 1 - source.share
         elif operator.is_view or operator in self._copied:
-            for known in {"among", "share"} & getattr(source, "__dict__", {}).keys():
+            for known in {"among", "share", "spread"} & getattr(source, "__dict__", {}).keys():
                 for tensor in result if isinstance(result, (list, tuple)) else (result,):
                     setattr(tensor, known, getattr(source, known))
 
@@ -63,9 +80,22 @@ class Values:
         constant = getattr(tensor, "constant", None)
         if constant is not None:
             return constant.item()
+        if hasattr(tensor, "spread"):
+            return tensor.spread[0] // tensor.spread[1]
+        if tensor.dtype == self._torch.bool and (hasattr(tensor, "share") or _checked()):
+            return getattr(tensor, "share", 1) == 1
         value = self.stated(tensor.dtype)
         self.report("item", "a value of the device was read: %s is assumed for %s" % (value, tensor.dtype))
         return value
+
+    def host_copy(self, tensor):
+        """A real tensor with the stated values, or with counts that are evenly spread."""
+        with self._torch.utils._python_dispatch._disable_current_modes():
+            if not hasattr(tensor, "spread"):
+                return self._torch.ones(tensor.shape, dtype=tensor.dtype, device="cpu")
+            each, rest = divmod(*tensor.spread)
+            count = tensor.numel()
+            return (self._torch.arange(count, device="cpu") < rest * (count == tensor.spread[1])).to(tensor.dtype).add(each).view(tensor.shape)
 
     def stated(self, dtype):
         """The value of each element: 1, and False."""
@@ -116,7 +146,26 @@ class Values:
 
     def _bins(self, tensor, weights=None, minlength=0):
         dtype = self._torch.int64 if weights is None else weights.dtype
-        return self._torch.empty(max(minlength, self._ones() + 1), dtype=dtype, device=tensor.device)
+        choices = getattr(tensor, "among", 0)
+        bins = self._torch.empty(max(minlength, choices or self._ones() + 1), dtype=dtype, device=tensor.device)
+        if choices and weights is None:
+            bins.spread = tensor.numel(), bins.numel()
+            self.report("choices", "sizes depend on choices: they are assumed to be evenly spread")
+        return bins
+
+    def _boxes(self, boxes, scores, threshold):
+        """The boxes that torchvision keeps of those that overlap."""
+        return self._torch.empty(self.count(scores), dtype=self._torch.int64, device=boxes.device)
+
+    def _packed(self, data, lengths, batch_first):
+        """Sequences without their padding. Their lengths are the host's; those of the device are assumed to be the longest."""
+        steps, batch = data.shape[:2][:: -1 if batch_first else 1]
+        if not hasattr(lengths, "host"):
+            self.report("lengths", "sizes depend on lengths of sequences: each is assumed to be the longest")
+        with self._torch.utils._python_dispatch._disable_current_modes():
+            known = lengths.host.tolist() if hasattr(lengths, "host") else [steps] * batch
+            sizes = self._torch.tensor([sum(length > step for length in known) for step in range(max(known))], device="cpu")
+        return data.new_empty((sum(known), *data.shape[2:])), sizes
 
     def _repeated(self, repeats, output_size=None):
         size = self._ones() * repeats.numel() if output_size is None else output_size
@@ -149,3 +198,13 @@ def line_of_script():
             return "%s:%d" % (file, frame.f_lineno)
         frame = frame.f_back
     return "?"
+
+
+def _checked():
+    """Whether a distribution of torch asks if its parameters are valid."""
+    frame = sys._getframe(1)
+    while frame is not None and not of_script(frame.f_code.co_filename):
+        if frame.f_code.co_filename.startswith(os.path.join(TORCH, "distributions")):
+            return True
+        frame = frame.f_back
+    return False
