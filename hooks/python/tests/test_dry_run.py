@@ -61,6 +61,21 @@ class DryRunTest(DryRunCase):
         kinds = [(e["kind"], int(e["requested"])) for e in self.events(plan) if e["kind"] in ("alloc", "free")]
         self.assertEqual(kinds[:4], [("alloc", 4000), ("alloc", 2000), ("free", 4000), ("alloc", 28)])
 
+    def test_blocks_of_another_stream_wait_until_the_host_does(self):
+        plan, _ = self.script(
+            """
+            x, wire = torch.empty(1000, device="cuda"), torch.cuda.Stream()
+            x.record_stream(wire)
+            del x
+            y = torch.empty(10, device="cuda")
+            wire.synchronize()
+            z = torch.empty(20, device="cuda")
+            """
+        )
+        kinds = [(e["kind"], e["requested"]) for e in self.events(plan) if e["kind"] in ("alloc", "stream_use", "free", "free_done")]
+        self.assertEqual([kind for kind, _ in kinds[:6]], ["alloc", "stream_use", "free", "alloc", "free_done", "alloc"])
+        self.assertEqual(kinds[5][1], "80")
+
     def test_gradients_are_added_in_place(self):
         plan, _ = self.script(
             """

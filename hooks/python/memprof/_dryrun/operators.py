@@ -24,6 +24,7 @@ class Operators(TorchDispatchMode):
         super().__init__()
         self._torch = torch
         self._meta = torch.device("meta")
+        self._copies = (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default)
         self._is_pinned = torch.ops.aten.is_pinned.default
         self._plain = (torch.Tensor, torch.nn.Parameter, fake_tensor.FakeTensor)
         self._storages = storages
@@ -54,12 +55,17 @@ class Operators(TorchDispatchMode):
                 result = self._values.of(operator, args, kwargs)
                 if result is NotImplemented:
                     result = self._kernels.run(operator, args, kwargs)
+                    waits = operator in self._copies and result.device.type == "cpu" and not kwargs.get("non_blocking", False)
+                else:
+                    waits = True  # for a value
         except UNKNOWN as error:
             _dryrun.refuse(self._why_unknown(operator, error))
         except RuntimeError as error:
             if operator.namespace in ("aten", "prims") or "fake impl" not in str(error):
                 raise
             _dryrun.refuse(self._why_unknown(operator, fake_tensor.UnsupportedOperatorException(operator)))
+        if waits:
+            self._storages.wait()
         self._values.learn(operator, args, result)
         self.note(result)
         return result
