@@ -1,5 +1,6 @@
 """What a script gets that asks for a value of a fake tensor: a stated one, of which each kind is reported once."""
 
+import math
 import os
 import sys
 
@@ -28,17 +29,19 @@ class Values:
             aten.unique_consecutive.default: lambda tensor, inverse=False, counts=False, dim=None: self._distinct(tensor, dim, inverse, counts),
             aten.bincount.default: self._bins,
             aten.repeat_interleave.Tensor: self._repeated,
+            **dict.fromkeys((aten._use_cudnn_ctc_loss.default, aten._use_cudnn_ctc_loss.Tensor), lambda *_, **__: False),
         }
         # Operators that choose elements of a dimension: the result that holds their indices, and the argument that names the dimension.
         self._choosing = {aten.topk.default: (1, 2), aten.sort.default: (1, 1), aten.max.dim: (1, 1), aten.argmax.default: (0, 1), aten.multinomial.default: (0, 9)}
         self._compared = {aten.eq.Scalar: 0, aten.eq.Tensor: 0, aten.ne.Scalar: 1, aten.ne.Tensor: 1}
         self._inverted = (aten.bitwise_not.default, aten.logical_not.default)
-        self._copied = (aten.clone.default, aten._to_copy.default, aten.index.Tensor, aten.gather.default)
+        self._both = (aten.mul.Tensor, aten.bitwise_and.Tensor, aten.logical_and.default)
+        self._copied = (aten.all.default, aten.any.default, aten.clone.default, aten._to_copy.default, aten.index.Tensor, aten.gather.default)
         self._reported = set()
 
     def of(self, operator, args, kwargs):
         """The result of an operator that depends on values, or NotImplemented."""
-        answer = self._answers.get(operator)
+        answer = self._answers.get(operator) or (self._kept if operator.name() == "torchvision::nms" else None)
         return NotImplemented if answer is None else answer(*args, **kwargs)
 
     def learn(self, operator, args, result):
@@ -52,8 +55,12 @@ class Values:
             among = next((t.among for t in args if hasattr(t, "among")), None)
             if among:
                 result.share = abs(self._compared[operator] - 1 / among)
+            elif args[1] is source and not self._compared[operator] or isinstance(args[1], float) and args[1] == math.inf and self._compared[operator]:
+                result.share = 1  # by these two torch.isfinite finds that all is well
         elif operator in self._inverted and hasattr(source, "share"):
             result.share = 1 - source.share
+        elif operator in self._both and all(getattr(t, "share", 0) == 1 for t in args):
+            result.share = 1
         elif operator.is_view or operator in self._copied:
             for known in {"among", "share"} & getattr(source, "__dict__", {}).keys():
                 for tensor in result if isinstance(result, (list, tuple)) else (result,):
@@ -63,7 +70,7 @@ class Values:
         constant = getattr(tensor, "constant", None)
         if constant is not None:
             return constant.item()
-        value = self.stated(tensor.dtype)
+        value = getattr(tensor, "share", 0) == 1 if tensor.dtype == self._torch.bool else self.stated(tensor.dtype)
         self.report("item", "a value of the device was read: %s is assumed for %s" % (value, tensor.dtype))
         return value
 
@@ -117,6 +124,9 @@ class Values:
     def _bins(self, tensor, weights=None, minlength=0):
         dtype = self._torch.int64 if weights is None else weights.dtype
         return self._torch.empty(max(minlength, self._ones() + 1), dtype=dtype, device=tensor.device)
+
+    def _kept(self, boxes, scores, threshold):
+        return self._torch.empty(self.count(scores), dtype=self._torch.int64, device=scores.device)
 
     def _repeated(self, repeats, output_size=None):
         size = self._ones() * repeats.numel() if output_size is None else output_size
