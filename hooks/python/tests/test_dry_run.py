@@ -226,7 +226,7 @@ class DryRunTest(DryRunCase):
             """,
             arguments=[checkpoint.name],
         )
-        self.assertEqual(printed.count("writes nothing"), 1)
+        self.assertEqual(printed.count("saving a checkpoint writes nothing"), 1)
         self.assertEqual(printed.count("torch.compile is not run"), 1)
         self.assertRegex(printed, r"dry run: <string>:\d+: recurrent layers are run cell by cell")
 
