@@ -153,6 +153,9 @@ _Static_assert(sizeof(CUmemAccessDesc) == 12, "layout of cuda.h");
 // ready", and synchronising waits. Returns 0, or -1 if 64 streams are held already.
 int simcuda_hold_stream(CUstream stream);
 
+// Holds `stream` until a call waits for its work, as if the host were ahead of the device. Returns 0, or -1 as above.
+int simcuda_lag_stream(CUstream stream);
+
 // How many threads wait in a call for work that does not finish.
 int simcuda_waiting(void);
 

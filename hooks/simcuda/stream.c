@@ -42,6 +42,7 @@ static struct CUstream_st *streams = &per_thread;
 static struct CUevent_st *events;
 static struct host_function *host_functions;  // that wait for holds, in the order of queueing
 static uint64_t holds;
+static uint64_t lags;   // those of the holds that end when a call waits for one of them
 static uint64_t waits;  // calls so far that had to wait for work
 
 // Also a destroyed one that is held.
@@ -102,7 +103,7 @@ static bool known(CUevent handle) {
   return false;
 }
 
-SIM_API int simcuda_hold_stream(CUstream handle) {
+static int hold(CUstream handle, bool lags_behind) {
   sim_lock();
   struct CUstream_st *stream = stream_of(handle);
   int bit = ~holds != 0 ? __builtin_ctzll(~holds) : -1;
@@ -111,20 +112,35 @@ SIM_API int simcuda_hold_stream(CUstream handle) {
     stream->hold = bit;
     stream->blocked_by |= (uint64_t)1 << bit;
     holds |= (uint64_t)1 << bit;
+    if (lags_behind) lags |= (uint64_t)1 << bit;
   }
   sim_unlock();
   return held ? 0 : -1;
 }
 
+SIM_API int simcuda_hold_stream(CUstream handle) { return hold(handle, false); }
+SIM_API int simcuda_lag_stream(CUstream handle) { return hold(handle, true); }
+
 static void release_hold(struct CUstream_st *stream) {
   uint64_t keep = ~((uint64_t)1 << stream->hold);
   holds &= keep;
+  lags &= keep;
   stream->hold = -1;
   for (struct CUstream_st *other = streams; other != NULL; other = other->next) other->blocked_by &= keep;
   for (struct CUevent_st *event = events; event != NULL; event = event->next) event->blocked_by &= keep;
   for (struct host_function *each = host_functions; each != NULL; each = each->next) each->blocked_by &= keep;
   sim_work_release(~keep);
   sim_wake();
+}
+
+// The device catches up with a host that waits for work behind these holds.
+static void catch_up(uint64_t blocked_by) {
+  for (struct CUstream_st *stream = streams, *next; stream != NULL && (lags & blocked_by) != 0; stream = next) {
+    next = stream->next;
+    if (stream->hold < 0 || (lags & blocked_by & (uint64_t)1 << stream->hold) == 0) continue;
+    release_hold(stream);
+    if (stream->destroyed) drop_stream(stream);
+  }
 }
 
 // Takes the first host function out of the list that waits for no hold. NULL: there is none.
@@ -232,6 +248,7 @@ SIM_API CUresult cuStreamSynchronize(CUstream handle) {
   CUresult result = stream_call("cuStreamSynchronize", handle);
   if (result == CUDA_SUCCESS) result = sim_forbidden();
   if (result == CUDA_SUCCESS) waits += stream_of(handle)->blocked_by != 0;
+  if (result == CUDA_SUCCESS) catch_up(stream_of(handle)->blocked_by);
   while (result == CUDA_SUCCESS && stream_of(handle) != NULL && stream_of(handle)->blocked_by != 0) sim_wait();
   return sim_leave("cuStreamSynchronize", result, "stream=0x%llx", id(handle));
 }
@@ -246,6 +263,7 @@ SIM_API CUresult cuCtxSynchronize(void) {
   CUresult result = context_call("cuCtxSynchronize");
   if (result == CUDA_SUCCESS) result = sim_forbidden();
   if (result == CUDA_SUCCESS) waits += context_busy(sim_context());
+  if (result == CUDA_SUCCESS) catch_up(~(uint64_t)0);
   while (result == CUDA_SUCCESS && context_busy(sim_context())) sim_wait();
   return sim_leave("cuCtxSynchronize", result, "%s", "");
 }
@@ -327,6 +345,7 @@ SIM_API CUresult cuEventSynchronize(CUevent event) {
   if (result == CUDA_SUCCESS) result = sim_forbidden_event(event->capture);
   if (result == CUDA_SUCCESS) result = sim_forbidden();
   if (result == CUDA_SUCCESS) waits += event->blocked_by != 0;
+  if (result == CUDA_SUCCESS) catch_up(event->blocked_by);
   while (result == CUDA_SUCCESS && known(event) && event->blocked_by != 0) sim_wait();
   return sim_leave("cuEventSynchronize", result, "event=0x%llx", id(event));
 }

@@ -29,8 +29,8 @@ class DryRunCase(unittest.TestCase):
         self.assertEqual(done.returncode, status, done.stdout)
         return plan, done.stdout
 
-    def script(self, text, **more):
-        return self.record("-c", "import torch\n" + textwrap.dedent(text), **more)
+    def script(self, text, arguments=(), **more):
+        return self.record("-c", "import torch\n" + textwrap.dedent(text), *arguments, **more)
 
     def events(self, plan):
         exported = subprocess.run([MEMPROF, "export", "csv", plan], stdout=subprocess.PIPE, text=True, check=True).stdout

@@ -4,6 +4,8 @@ import importlib.util
 import json
 import os
 import subprocess
+import sys
+import tempfile
 import unittest
 
 from dry_run import MEMPROF, MIB, ROOT, DryRunCase
@@ -60,6 +62,21 @@ class DryRunTest(DryRunCase):
         plan, _ = self.script("x = torch.zeros(1000, device='cuda'); y = x.view(10, 100)[3]; del x; z = torch.zeros(500, device='cuda'); del y; w = torch.zeros(7, device='cuda')")
         kinds = [(e["kind"], int(e["requested"])) for e in self.events(plan) if e["kind"] in ("alloc", "free")]
         self.assertEqual(kinds[:4], [("alloc", 4000), ("alloc", 2000), ("free", 4000), ("alloc", 28)])
+
+    def test_blocks_of_another_stream_wait_until_the_host_does(self):
+        plan, _ = self.script(
+            """
+            x, wire = torch.empty(1000, device="cuda"), torch.cuda.Stream()
+            x.record_stream(wire)
+            del x
+            y = torch.empty(10, device="cuda")
+            wire.synchronize()
+            z = torch.empty(20, device="cuda")
+            """
+        )
+        kinds = [(e["kind"], e["requested"]) for e in self.events(plan) if e["kind"] in ("alloc", "stream_use", "free", "free_done")]
+        self.assertEqual([kind for kind, _ in kinds[:6]], ["alloc", "stream_use", "free", "alloc", "free_done", "alloc"])
+        self.assertEqual(kinds[5][1], "80")
 
     def test_gradients_are_added_in_place(self):
         plan, _ = self.script(
@@ -169,6 +186,83 @@ class DryRunTest(DryRunCase):
     def test_sizes_that_depend_on_values(self):
         plan, printed = self.script("x = torch.ones(1000, device='cuda'); i = x.nonzero(); assert i.shape == (250, 1); assert x[x > 0].shape == (250,)", flags=("--assume", "nonzero=0.25"))
         self.assertIn("0.25 of the elements are assumed to be nonzero", printed)
+
+    def test_what_scripts_ask_of_a_device(self):
+        checkpoint = tempfile.NamedTemporaryFile(suffix=".pt")
+        self.addCleanup(checkpoint.close)
+        made = "import sys, torch; torch.save({'w': torch.ones(100), 'step': 7}, sys.argv[1])"
+        subprocess.run([sys.executable, "-c", made, checkpoint.name], check=True)
+        plan, printed = self.script(
+            """
+            import copy, sys
+            x = torch.ones(1000, 3).pin_memory().to(0, non_blocking=True)
+            assert x.is_cuda and x.get_device() == 0 and torch.empty(3, device=0).cuda(0).device == torch.device(0) == torch.device("cuda", 0)
+            assert isinstance(x.device, torch.device) and torch.empty(3, pin_memory=True).is_pinned()
+            start, end, side = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True), torch.cuda.Stream()
+            with torch.cuda.stream(side):
+                start.record(); end.record()
+                assert torch.cuda.current_stream() == side
+            side.wait_event(start); torch.cuda.current_stream().wait_stream(side); end.synchronize()
+            assert start.elapsed_time(end) >= 0 and end.query() and side.query()
+            loss = x.mean()
+            assert (loss.item(), float(loss), int(loss), bool(loss > 0), f"{loss:.3f}") == (1.0, 1.0, 1, False, "1.000")
+            assert torch.isfinite(loss) and torch.isfinite(x).all() and not torch.isnan(loss).any()
+            assert x.cpu().numpy().mean() == 1.0 and "cuda:0" in str(x)
+            torch.randn(3, device="cuda", generator=torch.Generator("cuda").manual_seed(3))
+            with torch.device("cuda"):
+                model = torch.nn.Linear(3, 3)
+            assert next(copy.deepcopy(model).parameters()).is_cuda
+            for where in ("cuda:0", torch.device("cuda"), {"cpu": "cuda:0"}):
+                found = torch.load(sys.argv[1], map_location=where)
+                assert found["w"].is_cuda and found["step"] == 7
+            assert torch.load(sys.argv[1])["w"].sum().item() == 100
+            torch.compile(model, mode="reduce-overhead")(x); torch.compile(lambda a: a)(x)
+            torch.cuda.nvtx.range_push("a"); torch.cuda.nvtx.range_pop()
+            assert torch.unique(torch.zeros(1000, dtype=torch.int64, device="cuda")).shape == (100,)
+            assert torch.bincount(torch.zeros(5, dtype=torch.int64, device="cuda")).shape == (2,)
+            torch.nn.GRU(3, 4, device="cuda")(torch.randn(5, 2, 3, device="cuda"))[0].sum().backward()
+            torch.fft.rfft(x)
+            torch.save(x, "nowhere/1.pt"); torch.save(x, "nowhere/2.pt")
+            """,
+            arguments=[checkpoint.name],
+        )
+        self.assertEqual(printed.count("saving a checkpoint writes nothing"), 1)
+        self.assertEqual(printed.count("torch.compile is not run"), 1)
+        self.assertRegex(printed, r"dry run: <string>:\d+: recurrent layers are run cell by cell")
+
+    def test_code_that_is_no_operator(self):
+        _, printed = self.script(
+            """
+            import sys, types
+            jit = types.ModuleType("triton.runtime.jit")
+            exec("class KernelInterface:\\n def __getitem__(self, grid):\\n  return lambda *a, **k: self.run(*a, grid=grid, **k)", jit.__dict__)
+            class Finder:  # stands for triton, which is not installed
+                def find_spec(self, name, path=None, target=None):
+                    import importlib.machinery
+                    if name.startswith("triton"):
+                        return importlib.machinery.ModuleSpec(name, self, is_package=name != "triton.runtime.jit")
+                def create_module(self, spec):
+                    return jit if spec.name == "triton.runtime.jit" else None
+                def exec_module(self, module):
+                    pass
+            sys.meta_path.append(Finder())
+            import triton.runtime.jit
+            class Kernel(triton.runtime.jit.KernelInterface):
+                fn = max
+                def run(self, *args, **options):
+                    raise RuntimeError("0 active drivers")
+            x = torch.zeros(3, device="cuda")
+            Kernel()[(1,)](x, BLOCK=4)
+            torch._C.TensorBase.data_ptr(x)  # as an extension would
+            """,
+            status=2,
+        )
+        self.assertIn("Triton kernels (max) are not run", printed)
+        self.assertRegex(printed, r"dry run: <string>:\d+: an extension needs the data of a tensor.*torch\.library\.custom_op")
+
+    def test_several_devices_are_refused(self):
+        _, printed = self.script("torch.nn.DataParallel(torch.nn.Linear(3, 3))", status=2)
+        self.assertRegex(printed, r"<string>:2: DataParallel copies the model to other devices, and a dry run has one")
 
     def test_an_operator_without_a_fake_kernel(self):
         _, printed = self.script(

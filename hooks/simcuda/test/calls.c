@@ -99,6 +99,22 @@ TEST(held_streams_hold_their_events) {
   CHECK(cuEventDestroy_v2(joined) == CUDA_SUCCESS);
 }
 
+TEST(a_stream_that_lags_is_waited_for) {
+  CUstream one, two;
+  CUevent of_one, of_two;
+  start();
+  CHECK(cuStreamCreate(&one, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS && cuStreamCreate(&two, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+  CHECK(cuEventCreate(&of_one, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS && cuEventCreate(&of_two, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS);
+  CHECK(simcuda_lag_stream(one) == 0 && simcuda_lag_stream(one) == 0 && simcuda_lag_stream(two) == 0);
+  CHECK(cuEventRecord(of_one, one) == CUDA_SUCCESS && cuEventRecord(of_two, two) == CUDA_SUCCESS);
+  CHECK(cuEventQuery(of_one) == CUDA_ERROR_NOT_READY && cuStreamQuery(one) == CUDA_ERROR_NOT_READY);
+  CHECK(cuEventSynchronize(of_one) == CUDA_SUCCESS && cuEventQuery(of_one) == CUDA_SUCCESS && cuEventQuery(of_two) == CUDA_ERROR_NOT_READY);
+  CHECK(cuStreamSynchronize(two) == CUDA_SUCCESS && cuEventQuery(of_two) == CUDA_SUCCESS);
+  CHECK(simcuda_lag_stream(one) == 0 && cuEventRecord(of_one, one) == CUDA_SUCCESS && cuStreamDestroy_v2(one) == CUDA_SUCCESS);
+  CHECK(cuEventQuery(of_one) == CUDA_ERROR_NOT_READY && cuCtxSynchronize() == CUDA_SUCCESS && cuEventQuery(of_one) == CUDA_SUCCESS);
+  CHECK(cuStreamDestroy_v2(two) == CUDA_SUCCESS && cuEventDestroy_v2(of_one) == CUDA_SUCCESS && cuEventDestroy_v2(of_two) == CUDA_SUCCESS);
+}
+
 TEST(contexts_wait_for_their_own_streams) {
   CUcontext primary, made, found;
   CUstream one, two;

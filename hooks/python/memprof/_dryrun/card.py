@@ -3,7 +3,6 @@
 import ctypes
 import functools
 import os
-import sys
 import threading
 import time
 import types
@@ -67,7 +66,7 @@ def install(torch, streams, storages):
 
     cuda = torch.cuda
     functions = {
-        **dict.fromkeys(("_cuda_init", "_cuda_synchronize", "_cuda_ipc_collect", "_cuda_lock_mutex", "_cuda_unlock_mutex"), lambda: None),
+        **dict.fromkeys(("_cuda_init", "_cuda_ipc_collect", "_cuda_lock_mutex", "_cuda_unlock_mutex"), lambda: None),
         **dict.fromkeys(("_cuda_getDeviceCount", "_accelerator_deviceCount"), lambda: count),
         **dict.fromkeys(("_cuda_getDevice", "_accelerator_getDeviceIndex"), lambda: state.device),
         **dict.fromkeys(("_cuda_setDevice", "_accelerator_setDeviceIndex"), set_device),
@@ -79,7 +78,7 @@ def install(torch, streams, storages):
         "_cuda_getCurrentBlasHandle": lambda: 1,
         "_cuda_hasPrimaryContext": lambda device: True,
         **dict.fromkeys(("_get_accelerator", "_accelerator_getAccelerator"), lambda *_: torch.device("cuda")),
-        "_accelerator_synchronizeDevice": lambda device: None,
+        **dict.fromkeys(("_cuda_synchronize", "_accelerator_synchronizeDevice"), lambda *_: storages.wait()),
     }
     functions.update(_plugin_memory.Memory(torch, lib).functions())
     for name, function in functions.items():
@@ -97,7 +96,9 @@ def install(torch, streams, storages):
     cuda.get_device_properties = cuda._get_device_properties = lambda device=None: properties
     cuda.is_bf16_supported = lambda including_emulation=True: card.capability[0] >= 8 or including_emulation
     cuda.can_device_access_peer = lambda device, peer: True
-    cuda.synchronize = lambda device=None: None
+    cuda.nccl.version = lambda: (2, 21, 5)
+    cuda.nvtx._nvtx = types.SimpleNamespace(**dict.fromkeys(("rangePushA", "rangePop", "rangeStartA", "rangeEnd", "markA"), lambda *_: 0))
+    cuda.synchronize = lambda device=None: storages.wait()
 
     def mem_get_info(device=None):
         from memprof import _calls
@@ -109,11 +110,8 @@ def install(torch, streams, storages):
     torch.version.cuda = torch.version.cuda or "12.6"
     torch.backends.cuda.is_built = lambda: True
     cuda.mem_get_info = cuda.memory.mem_get_info = mem_get_info
-    sys.modules["torch.cuda.nvtx"]._nvtx = types.SimpleNamespace(
-        rangePushA=lambda text: 0, rangePop=lambda: 0, markA=lambda text: None, rangeStartA=lambda text: 0, rangeEnd=lambda number: None
-    )
     _randomness(torch)
-    _streams(torch, streams, state)
+    _streams(torch, streams, state, storages.wait)
 
 
 def _randomness(torch):
@@ -130,9 +128,9 @@ def _randomness(torch):
         module.set_rng_state_all = lambda states: None
 
 
-def _streams(torch, streams, state):
+def _streams(torch, streams, state, wait):
     class Stream:
-        """As torch.cuda.Stream: its work is over at once."""
+        """As torch.cuda.Stream."""
 
         def __new__(cls, device=None, priority=0, **given):
             stream = object.__new__(cls)
@@ -146,7 +144,10 @@ def _streams(torch, streams, state):
         def wait_stream(self, other=None):
             pass
 
-        wait_event = synchronize = wait_stream
+        wait_event = wait_stream
+
+        def synchronize(self):
+            wait()
 
         def record_event(self, event=None):
             event = event or Event()
@@ -187,7 +188,8 @@ def _streams(torch, streams, state):
         def wait(self, stream=None):
             pass
 
-        synchronize = wait
+        def synchronize(self):
+            wait()
 
         def query(self):
             return True

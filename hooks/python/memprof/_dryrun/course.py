@@ -13,9 +13,10 @@ LONGEST_WAIT = 1.0  # seconds that the end of the process waits for threads that
 class Course:
     """Compares the requests of iterations. Storages notes each request."""
 
-    def __init__(self, library):
+    def __init__(self, library, wait):
         self._wanted = int(os.environ.get("MEMPROF_DRY_RUN_ITERATIONS") or 0)  # iterations at least; 0: the script ends by itself
         self._mark = library.memprof_iteration
+        self._wait = wait  # for the device
         self._ended = 0
         self._before = None  # of the last iteration
         self._same = 1  # how many of the last iterations made the same requests
@@ -28,6 +29,7 @@ class Course:
     def iteration(self, label):
         """Marks the end of an iteration. Ends the script once at least half of all iterations, the last ones, made the same requests."""
         self._mark(label)
+        self._wait()  # a host is an iteration ahead at most
         self._ended += 1
         self._same = self._same + 1 if self._sizes == self._before else 1
         self._before, self._sizes = self._sizes, []

@@ -30,7 +30,9 @@ def install(torch, report):
 
 
 def ways(torch, _storages):
-    """Two functions whose fake kernels make new tensors. Theirs do not."""
+    """wait_tensor returns its operand, and all_gather_into_tensor_out its `out`, where torch's fake kernels return new tensors."""
+    if not torch.distributed.is_available():
+        return {}
     functional = torch.ops._c10d_functional
     return {
         functional.wait_tensor.default: lambda operator, tensor: tensor,
@@ -73,18 +75,18 @@ def _objects(module, replace, report):
     def assume():
         report("objects", "objects of other ranks were asked for: they are assumed to be like this rank's")
 
-    def all_gather_object(objects, mine, group=None):
+    def all_gather_object(object_list, obj, group=None):
         assume()
-        objects[:] = [mine] * len(objects)
+        object_list[:] = [obj] * len(object_list)
 
-    def gather_object(mine, objects=None, *_, **__):
-        if objects is not None:
-            all_gather_object(objects, mine)
+    def gather_object(obj, object_gather_list=None, *_, **__):
+        if object_gather_list is not None:
+            all_gather_object(object_gather_list, obj)
 
-    def scatter_object_list(found, given=None, src=None, group=None, **__):
+    def scatter_object_list(scatter_object_output_list, scatter_object_input_list=None, src=None, group=None, **__):
         assume()
-        if given:
-            found[0] = given[module.get_rank(group)]
+        if scatter_object_input_list:
+            scatter_object_output_list[0] = scatter_object_input_list[module.get_rank(group)]
 
     def keep(*_, **__):
         assume()

@@ -118,12 +118,13 @@ def _offload(torch):
                     state[name] = value.cpu()
         held = steps[id(optimizer)] = []
         for parameter in (p for group in optimizer.param_groups for p in group["params"] if p.grad is not None and p.is_cuda):
-            held.append((parameter, parameter.data, parameter.grad))
-            _put(parameter, parameter.data.cpu(), parameter.grad.cpu())
+            data, grad = _both(parameter)
+            held.append((parameter, data, grad))
+            _put(parameter, data.cpu(), grad.cpu())
 
     def end(optimizer, args, kwargs):
         for parameter, data, grad in steps.pop(id(optimizer)):
-            data.copy_(parameter.data)
+            data.copy_(_both(parameter)[0])
             _put(parameter, data, grad)
 
     optimizers = sys.modules["torch.optim.optimizer"]  # torch.optim rebinds its attribute
@@ -132,7 +133,17 @@ def _offload(torch):
     _hook.problem("dry run: --offload optimizer: each step is made on the host, where the optimizer's state is")
 
 
+def _both(parameter):
+    """A parameter's data and gradient: of a DTensor, this rank's."""
+    if hasattr(parameter, "_local_tensor"):
+        return parameter._local_tensor, parameter.grad._local_tensor
+    return parameter.data, parameter.grad
+
+
 def _put(parameter, data, grad):
+    if hasattr(parameter, "_local_tensor"):
+        parameter._local_tensor, parameter.grad._local_tensor = data, grad
+        return
     parameter.grad = None  # a gradient has to be where its parameter is
     parameter.data = data
     parameter.grad = grad

@@ -16,6 +16,8 @@ CAUSES = {
     "[Cc]annot access data pointer of": "an extension needs the data of a tensor, which a dry run does not have; make its call an operator, "
     '@torch.library.custom_op("mine::name", mutates_args=()), and register what it returns: @name.register_fake',
     r"lib(c10_cuda|torch_cuda|cudart)\S* cannot open|CUDA_HOME environment variable is not set": "an extension of CUDA needs a torch that is built with CUDA",
+    "no rule registered for HOP": "an operator that is made of a function, as flex attention is, cannot be run; call one that is not, as "
+    "torch.nn.functional.scaled_dot_product_attention",
 }
 
 

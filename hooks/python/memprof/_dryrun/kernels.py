@@ -21,15 +21,20 @@ def keep_whole(torch):
 
 
 class Kernels:
-    def __init__(self, torch, storages):
+    def __init__(self, torch, storages, report):
+        """`report(kind, text)` reports an assumption, the first of its kind."""
         self._torch = torch
         self._storages = storages
+        self._report = report
         aten = torch.ops.aten
         self._ways = {aten.add.Tensor: self._add, aten.native_dropout.default: self._dropout}
         self._ways.update({aten._safe_softmax.default: self._safe_softmax, aten._softmax_backward_data.default: self._softmax_backward})
         self._ways.update(dict.fromkeys((aten.index_put.default, aten.index_put_.default), self._index_put))
         self._ways.update(dict.fromkeys((aten.index_add.default, aten.index_add_.default), self._index_add))
         self._ways.update(dict.fromkeys((aten.mse_loss.default, aten.smooth_l1_loss.default), self._loss))
+        self._ways[aten._weight_norm_interface_backward.default] = lambda _, grad, v, g, *more: (torch.empty_like(v), torch.empty_like(g))
+        self._ways.update({aten._thnn_fused_gru_cell.default: self._gru, aten._thnn_fused_gru_cell_backward.default: self._gru_backward})
+        self._ways[aten._thnn_fused_lstm_cell.default] = self._lstm
         normal = (aten.native_layer_norm, aten.native_layer_norm_backward, aten.native_group_norm, aten.native_group_norm_backward)
         self._ways.update(dict.fromkeys((o.default for o in (*normal, aten._softmax, aten._log_softmax, aten.embedding_dense_backward)), self._copying))
         for module in (matrices, convolutions, reductions, distributed, missing):
@@ -120,6 +125,20 @@ class Kernels:
             made = result if isinstance(result, tuple) else (result,)  # a gradient that nobody wants is None
             self._storages.workspace(next(t for t in made if t is not None), *sizes)
         return result
+
+    def _lstm(self, operator, *args):
+        self._report("recurrent", "recurrent layers are run cell by cell, where cuDNN runs them whole: it would save other tensors")
+        return operator(*args)
+
+    def _gru(self, _, input_gates, hidden_gates, state, *_biases):
+        return self._lstm(lambda: (self._torch.empty_like(state), state.new_empty(state.shape[0], 5 * state.shape[1])))
+
+    def _gru_backward(self, _, grad, workspace, has_bias):
+        def gates(*rows):
+            return grad.new_empty(*rows, 3 * grad.shape[1])
+
+        rows = grad.shape[0]
+        return gates(rows), gates(rows), self._torch.empty_like(grad), gates() if has_bias else None, gates() if has_bias else None
 
     def _sorting(self, count):
         """Bytes of the blocks that a sort of indices allocates: the sorted indices, two lists of their places, and scratch."""

@@ -1,20 +1,16 @@
-"""Operators for which torch has no fake kernel, or whose result is a value: Fourier transforms, CTC, GRU cells, SyncBatchNorm, allclose."""
+"""Operators for which torch has no fake kernel, or whose result is a value: CTC, SyncBatchNorm, allclose."""
 
 
 def ways(torch, storages):
     aten = torch.ops.aten
-    fourier, ctc, backward, cell, back = _fourier(torch), _ctc(torch), _ctc_backward(torch, storages), _gru_cell, _gru_cell_backward
+    ctc, backward = _ctc(torch), _ctc_backward(torch, storages)
     return {
-        aten._fft_r2c.default: fourier,
-        aten._fft_c2r.default: fourier,
         aten._use_cudnn_ctc_loss.default: lambda *_: False,  # cuDNN's needs targets on the host
         aten._use_cudnn_ctc_loss.Tensor: lambda *_: False,
         aten._ctc_loss.default: ctc,
         aten._ctc_loss.Tensor: ctc,
         aten._ctc_loss_backward.default: backward,
         aten._ctc_loss_backward.Tensor: backward,
-        aten._thnn_fused_gru_cell.default: cell,
-        aten._thnn_fused_gru_cell_backward.default: back,
         aten.batch_norm_stats.default: lambda operator, x, *_: _of_channels(torch, x, 2),
         aten.batch_norm_gather_stats_with_counts.default: lambda operator, x, *_: _of_channels(torch, x, 2),
         aten.batch_norm_elemt.default: lambda operator, x, *_: torch.empty_like(x),
@@ -42,17 +38,6 @@ def install(torch):
     torch.nn.functional.ctc_loss = ctc_loss
 
 
-def _fourier(torch):
-    """Its fake kernel is refused, as the strides of a result may be others. Sizes are right."""
-
-    def run(operator, tensor, *args):
-        with torch.utils._python_dispatch._disable_current_modes():
-            made = operator(torch.empty(tensor.shape, dtype=tensor.dtype, device="meta"), *args)
-        return torch.empty(made.shape, dtype=made.dtype, device=tensor.device)
-
-    return run
-
-
 def _ctc(torch):
     """The loss of each sequence, and the probabilities of its prefixes, of which backward has use."""
 
@@ -72,13 +57,3 @@ def _ctc_backward(torch, storages):
         return result
 
     return run
-
-
-def _gru_cell(operator, inputs, hiddens, state, *_):
-    return state.new_empty(state.shape), state.new_empty(state.shape[0], 5 * state.shape[1])
-
-
-def _gru_cell_backward(operator, grad, workspace, biased):
-    batch, size = grad.shape
-    gates = [grad.new_empty(batch, 3 * size) for _ in range(2)]
-    return *gates, grad.new_empty(batch, size), *(grad.new_empty(3 * size) if biased else None for _ in range(2))

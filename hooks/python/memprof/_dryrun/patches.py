@@ -7,7 +7,7 @@ import threading
 
 from torch._subclasses import fake_tensor
 
-from memprof import _dryrun
+from memprof import _dryrun, _inject
 from memprof._dryrun import values
 
 
@@ -106,7 +106,7 @@ def _tensors(torch, storages, assumed):
     Fake = fake_tensor.FakeTensor
     Fake.data_ptr = lambda tensor: storages.address(tensor)
     Fake.memprof_address = True  # labels are sent for it
-    Fake.pin_memory = lambda tensor, *_: tensor
+    Fake.pin_memory = lambda tensor, *_, **__: tensor
     Fake.record_stream = lambda tensor, stream: storages.use(tensor, stream.cuda_stream)
     for name in ("tensor", "as_tensor", "asarray"):
         _replace(torch, getattr(torch, name), _made_on_host(torch, getattr(torch, name)))
@@ -117,7 +117,7 @@ def _tensors(torch, storages, assumed):
     Fake.__array__ = lambda tensor, *args, **kwargs: assumed.host_copy(tensor).__array__(*args, **kwargs)
     Fake.__format__ = lambda tensor, spec: format(tensor.item() if tensor.dim() == 0 else repr(tensor), spec)
     Fake.tolist = lambda tensor: assumed.host_copy(tensor).tolist()
-    torch.Tensor.pin_memory = lambda tensor, *_: tensor
+    torch.Tensor.pin_memory = lambda tensor, *_, **__: tensor
     resize = torch.UntypedStorage.resize_
 
     def resize_(storage, size):
@@ -158,10 +158,12 @@ def _optimizers(torch):
 
 
 def _files(torch, report):
-    def save(obj, f, *args, **kwargs):
-        report("save", "torch.save(%r) writes nothing, nor do later ones" % (f,))
+    def save(*args, **kwargs):
+        report("save", "saving a checkpoint writes nothing, here and later")
 
     torch.save = torch.serialization.save = save
+    for name, writers in (("torch.distributed.checkpoint", ("save", "async_save")), ("safetensors.torch", ("save_file", "save_model"))):
+        _inject.wait_for(name, lambda module, writers=writers: [setattr(module, writer, save) for writer in writers], "checkpoints are written")
     read = torch.load
 
     @functools.wraps(read)

@@ -17,7 +17,7 @@ class Storages:
 
     def __init__(self, torch, streams):
         self.library = _hook.library()
-        self._course = course.Course(self.library)
+        self._course = course.Course(self.library, streams.driver.wait)
         self._out_of_memory = torch.OutOfMemoryError
         self._streams = streams
         self._blocks = {}  # address of a storage of torch: its _Block
@@ -89,6 +89,10 @@ class Storages:
     def capturing(self):
         return bool(self._pools)
 
+    def wait(self):
+        """The host waits for the device."""
+        self._streams.driver.wait()
+
     def stream(self):
         """The handle of the current stream."""
         return self._streams.current_handle()
@@ -98,9 +102,10 @@ class Storages:
             self.library.memprof_free(address, 0, 0, None)
 
     def use(self, tensor, stream):
-        """record_stream of a tensor."""
+        """record_stream of a tensor. The host is ahead of that stream's work until it waits."""
         address = self.address(tensor)
         if address:
+            self._streams.driver.lag(stream)
             self.library.memprof_record_stream(address, stream)
 
     def _ended(self, block):
@@ -126,6 +131,7 @@ class Driver:
         self._library = ctypes.CDLL("libcuda.so.1")
         self._contexts = {}  # of devices in use, by index
         self._threads = threading.local()
+        self._lags = False  # work may be under way
         self._check(self._library.cuInit(0))
 
     def make_current(self, device):
@@ -143,6 +149,17 @@ class Driver:
         handle = ctypes.c_void_p()
         self._check(self._library.cuStreamCreate(ctypes.byref(handle), 1))  # CU_STREAM_NON_BLOCKING
         return handle.value
+
+    def lag(self, stream):
+        self._lags = True
+        self._library.simcuda_lag_stream(ctypes.c_void_p(stream))
+
+    def wait(self):
+        if self._lags:
+            self._lags = False
+            for device in list(self._contexts):
+                self.make_current(device)
+                self._check(self._library.cuCtxSynchronize())
 
     def allocate_as(self, library, context, size, device):
         """Memory that a library takes from the driver itself."""
