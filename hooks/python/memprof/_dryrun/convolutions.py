@@ -51,8 +51,11 @@ class _Workspaces:
         if self._log:
             with open(self._log, "a") as log:
                 log.write(json.dumps([self._storages.requests, key]) + "\n")
-        known = self._known.get(key)
-        self._storages.workspace(result, known if known is not None else convolution.expected()[1])
+        size = self._known.get(key)
+        if size is None:
+            _, size, most = convolution.expected()
+            self._storages.guess(result, size, most)
+        self._storages.workspace(result, size)
 
 
 class Convolution:

@@ -66,6 +66,12 @@ class Storages:
         for address in [self.allocate(size, result.device.index) for size in sizes][::-1]:
             self.free(address)
 
+    def guess(self, result, likely, most):
+        """Records that the size of an operator's next workspace is not known: it may have from 0 to `most` bytes, and requests `likely`."""
+        self.note(result)
+        if most:
+            self.library.memprof_label(self.address(result), _hook.fields({"workspace": likely, "workspace_most": most}))
+
     def take_as(self, context, size):
         """A library takes memory that is not torch's, and keeps it."""
         self._streams.driver.allocate_as(self.library, context, size)
