@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -18,15 +17,16 @@ import (
 	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/fit"
 	"github.com/memprof/memprof/analysis/plain"
+	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/report"
 	"github.com/memprof/memprof/report/summary"
 	"github.com/memprof/memprof/trace/dataset"
 )
 
-const fitExits = `0 found, and with --card the job fits under some allocator; 1 it fits under
-  none; 2 wrong usage, no such recording, or nothing in it to replay;
-  3 memprof failed`
+const fitExits = `0 found, and with --card the job fits under some allocator; 1 it fits
+  under none, or within the band only; 2 wrong usage, no such recording, a dry
+  run that ended early, or nothing to replay; 3 memprof failed`
 
 type fitOptions struct {
 	Card string
@@ -49,7 +49,8 @@ that are left out. The columns are
 
   reserved    peak reserved memory on the recorded device
   band        the same over all placements of segments that were tried: where
-              the driver places them is not recorded
+              the driver places them is not recorded. Of a dry run also over
+              all sizes of workspaces that it does not know
   least card  bytes that must be free before the job begins. It also completes
               on the larger cards that were tried; a single one on which it does
               not is named. CUDA context, kernels, other libraries, and bytes
@@ -62,9 +63,11 @@ that are left out. The columns are
               number 4 on), one for each handle of 2 MiB, whatever its size
 
 It recommends the allocator with the least card that makes an iteration at most
-1 % longer. Of a job with several processes, over all recordings of its nodes,
-the one that needs most decides the least card, and the one that reserves most
-is compared.`,
+1 % longer. A dry run that does not know all sizes of workspaces has a band for
+the least card, too. A card in it is neither a yes nor a no: "within the band".
+
+Of a job with several processes, over all recordings of its nodes, the one that
+needs most decides the least card, and the one that reserves most is compared.`,
 		Annotations: exitCodes(fitExits),
 		Example: `  memprof fit run
   memprof fit run --card 80GiB`,
@@ -110,7 +113,7 @@ func (o *fitOptions) run(ctx context.Context, stdout io.Writer, paths []string) 
 		return err
 	}
 	for i := range runs {
-		if err := wholePlan(&runs[i].Run.Info); err != nil {
+		if err := wholePlan(&runs[i]); err != nil {
 			return exit.Usagef("%s: %w", runs[i].Path, err)
 		}
 	}
@@ -145,14 +148,22 @@ func (o *fitOptions) run(ctx context.Context, stdout io.Writer, paths []string) 
 }
 
 // wholePlan refuses a dry run that ended early: what it lacks may need more.
-func wholePlan(info *dataset.Info) error {
-	switch {
-	case info.Source != dataset.DryRun || info.ExitStatus != nil && *info.ExitStatus == 0:
+func wholePlan(plan *recording.Recording) error {
+	info := &plan.Run.Info
+	if info.Source != dataset.DryRun || info.ExitStatus != nil && *info.ExitStatus == 0 {
 		return nil
-	case info.ExitStatus == nil:
-		return errors.New("the dry run ended early: its plan is partial")
 	}
-	return fmt.Errorf("the dry run ended early, with exit code %d: its plan is partial", *info.ExitStatus)
+	how := "without an exit code"
+	if info.ExitStatus != nil {
+		how = fmt.Sprintf("with exit code %d", *info.ExitStatus)
+	}
+	ended, requests := int64(0), int64(0)
+	for _, result := range plan.Results {
+		for i := range result.Devices {
+			ended, requests = max(ended, result.Devices[i].IterationCount()), max(requests, result.Devices[i].Allocs)
+		}
+	}
+	return fmt.Errorf("the dry run ended early, %s, after %s and %s: its plan is partial", how, plain.Counted(ended, "iteration"), plain.Counted(requests, "request"))
 }
 
 // card returns the card of --card, and its bytes.

@@ -98,7 +98,7 @@ func (s *Screen) categorySection(width int) layout.Section {
 		c := &s.Categories[i]
 		out.Rows = append(out.Rows, layout.Row(c.Category, plain.FormatSize(c.Bytes), plain.FormatPercent(plain.Ratio(c.Bytes, s.Requested)), c.where(room)))
 	}
-	out.Rows = append(out.Rows, layout.Toned(layout.Strong, layout.Row("requested", plain.FormatSize(s.Requested), plain.FormatPercent(plain.Ratio(s.Requested, s.Requested)), "")))
+	out.Rows = append(out.Rows, layout.Toned(layout.Strong, layout.Row("requested", size(s.Requested, s.Band), plain.FormatPercent(plain.Ratio(s.Requested, s.Requested)), "")))
 	for _, b := range s.Beside {
 		out.Rows = append(out.Rows, layout.Toned(layout.Faint, layout.Row("+ "+b.What, plain.FormatSize(b.Bytes), "", plain.Shorten(b.of, room))))
 	}
