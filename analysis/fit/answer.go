@@ -15,7 +15,8 @@ type Options struct {
 	Card       int64 // bytes of the card that is asked about; 0: none
 	Headroom   int64 // bytes of each device that stay free
 	// Quick bisects, as if each card larger than one that serves did so too, and tries none without workspaces.
-	Quick bool
+	Quick          bool
+	withWorkspaces bool // tries none without workspaces
 }
 
 // Answer is what a whole job needs.

@@ -86,7 +86,7 @@ func (a *Answer) bound(ctx context.Context, edges [2][]*Job, o Options) error {
 			yes[i]++
 		}
 	}
-	o.Quick = true
+	o.withWorkspaces = true
 	for _, jobs := range edges {
 		edge, err := findEach(ctx, jobs, o)
 		if err != nil {

@@ -22,7 +22,9 @@ func guesses() *job {
 		alloc(3, 20).alloc(9, 10).free(9)
 }
 
-func mibs(b plain.Band) plain.Band { return plain.Band{Least: b.Least / mib, Greatest: b.Greatest / mib} }
+func mibs(b plain.Band) plain.Band {
+	return plain.Band{Least: b.Least / mib, Greatest: b.Greatest / mib}
+}
 
 // TestRequestedBand: requested bytes are least without the workspaces whose sizes are not known, and greatest with the most of them.
 func TestRequestedBand(t *testing.T) {
