@@ -24,13 +24,14 @@ import (
 	"github.com/memprof/memprof/trace/dataset"
 )
 
-const fitExits = `0 found, and with --card the job fits under some allocator; 1 it fits
+const fitExits = `0 found, and with --card or --try the job fits under some allocator; 1 it fits
   under none, or within the band only; 2 wrong usage, no such recording, a dry
   run that ended early, or nothing to replay; 3 memprof failed`
 
 type fitOptions struct {
 	Card string
 	All  bool
+	Try  string
 	processFlags
 	formatFlags
 }
@@ -66,14 +67,20 @@ It recommends the allocator with the least card that makes an iteration at most
 1 % longer. A dry run that does not know all sizes of workspaces has a band for
 the least card, too. A card in it is neither a yes nor a no: "within the band".
 
+--try makes dry runs of the plan's job with other values of an argument of its
+command, in the current directory and with the plan's flags. It asks about
+--card, or else the plan's card. In a range it bisects for the largest value
+that fits: greater ones than one that does not fit are taken not to fit either.
+
 Of a job with several processes, over all recordings of its nodes, the one that
 needs most decides the least card, and the one that reserves most is compared.`,
 		Annotations: exitCodes(fitExits),
 		Example: `  memprof fit run
-  memprof fit run --card 80GiB`,
+  memprof fit run --card 80GiB
+  memprof fit plan --try batch=16..512`,
 		Args: someArgs("a recording"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return opts.run(cmd.Context(), cmd.OutOrStdout(), args)
+			return opts.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args)
 		},
 	}
 	opts.addFlags(cmd.Flags())
@@ -88,17 +95,21 @@ needs most decides the least card, and the one that reserves most is compared.`,
 func (o *fitOptions) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.All, "all", false, "print all settings and handles that were tried")
 	flags.StringVar(&o.Card, "card", "", "`card` to answer yes or no for: a size, 80GiB, or a name, "+strings.Join(accounting.CardNames(), ", "))
+	flags.StringVar(&o.Try, "try", "", "run the job of a plan again without a GPU, with other `values` of an argument: batch=16,32,64, or batch=16..512 for the largest that fits")
 	o.processFlags.add(flags)
 	o.formatFlags.add(flags)
 }
 
-func (o *fitOptions) run(ctx context.Context, stdout io.Writer, paths []string) error {
+func (o *fitOptions) run(ctx context.Context, stdout, stderr io.Writer, paths []string) error {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		// Replays leave as much garbage as they have live blocks: collected in time, a million blocks need less than 1 GiB.
 		defer debug.SetMemoryLimit(debug.SetMemoryLimit(768 << 20))
 	}
 	result := &report.Fit{}
 	err := o.formatFlags.validate()
+	if err == nil && o.Try != "" {
+		return o.try(ctx, stdout, stderr, paths)
+	}
 	if err == nil {
 		result.Card, result.Bytes, err = o.card()
 	}

@@ -13,11 +13,13 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/memprof/memprof/analysis/fit"
 	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/analysis/verify"
 	"github.com/memprof/memprof/cmd/memprof/help"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/top"
+	"github.com/memprof/memprof/report"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/spool"
@@ -165,6 +167,12 @@ func documents(t *testing.T) map[string][][]byte {
 	planned := planOf(t, events, texts)
 	add("fit", exit.Fine, "fit", "--json", planned)
 	add("report", exit.Fine, "report", "--json", planned)
+	var tries bytes.Buffer // of jobs that memprof runs
+	rows := []fit.Row{{Need: fit.Need{Allocator: fit.Allocator{Allocator: "torch", Setting: "native"}}}}
+	assert.NoError(t, report.FitTryJSON(&tries, &report.FitTries{Tries: []report.FitTry{{Value: "16", Rows: rows}}}))
+	rows[0].Fits = true
+	assert.NoError(t, report.FitTryJSON(&tries, &report.FitTries{Tries: []report.FitTry{{Value: "16", Rows: rows}}}))
+	docs["fit-try"] = bytes.SplitAfter(bytes.TrimSpace(tries.Bytes()), []byte("\n}\n"))
 	for _, golden := range []string{"kv", "kv-sweep"} {
 		docs["kv"] = append(docs["kv"], mustRead(t, "../../report/kv/testdata/"+golden+".json"))
 	}
