@@ -60,17 +60,17 @@ class Storages:
             raise self._out_of_memory("CUDA out of memory. Tried to allocate %d bytes on the simulated device." % size)
         return address
 
-    def workspace(self, result, *sizes):
-        """An operator allocates workspaces of these sizes, in bytes, after its result, and frees them at its end."""
-        self.note(result)
-        for address in [self.allocate(size, result.device.index) for size in sizes][::-1]:
-            self.free(address)
-
     def guess(self, result, likely, most):
         """Records that the size of an operator's next workspace is not known: it may have from 0 to `most` bytes, and requests `likely`."""
         self.note(result)
         if most:
             self.library.memprof_label(self.address(result), _hook.fields({"workspace": likely, "workspace_most": most}))
+
+    def workspace(self, result, *sizes):
+        """An operator allocates workspaces of these sizes, in bytes, after its result, and frees them at its end."""
+        self.note(result)
+        for address in [self.allocate(size, result.device.index) for size in sizes][::-1]:
+            self.free(address)
 
     def take_as(self, context, size):
         """A library takes memory that is not torch's, and keeps it."""
