@@ -20,7 +20,7 @@ type leavings struct {
 	refused string
 }
 
-const plain = "coalesces=1\tpool=0\tmain=1"
+const mainArena = "coalesces=1\tpool=0\tmain=1"
 
 func patterns() []leavings {
 	mark := func(kind trace.Kind, context int32) trace.Event {
@@ -29,7 +29,7 @@ func patterns() []leavings {
 	one := func(e ...trace.Event) []trace.Event { return e }
 	const base, page = 1 << 40, 2 << 20
 	mapped := func(text func(string) int32) []trace.Event {
-		return one(trace.Event{Kind: trace.KindArena, Addr: base, Requested: -1, Provided: 1 << 40, Context: text(plain)},
+		return one(trace.Event{Kind: trace.KindArena, Addr: base, Requested: -1, Provided: 1 << 40, Context: text(mainArena)},
 			trace.Event{Kind: trace.KindMap, Addr: base, Provided: 1 << 40})
 	}
 	return []leavings{
@@ -58,7 +58,7 @@ func patterns() []leavings {
 		}, ""},
 		{"arenas", func(i int64, text func(string) int32) []trace.Event {
 			at := base + i<<22
-			return one(trace.Event{Kind: trace.KindArena, Arena: int32(i), Addr: at, Requested: -1, Provided: 4 << 20, Context: text(plain)},
+			return one(trace.Event{Kind: trace.KindArena, Arena: int32(i), Addr: at, Requested: -1, Provided: 4 << 20, Context: text(mainArena)},
 				trace.Event{Kind: trace.KindMap, Arena: int32(i), Addr: at, Requested: page, Provided: page},
 				trace.Event{Kind: trace.KindAlloc, Arena: int32(i), Addr: at, Requested: 1 << 20, Provided: 1 << 20})
 		}, ""},

@@ -11,6 +11,7 @@ import (
 	"github.com/memprof/memprof/analysis/kv"
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/pause"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/trace/dataset"
 )
@@ -89,6 +90,8 @@ type DeviceResult struct {
 	Remedy *Remedy
 	// Replays are the allocators that a user can choose, by replays; nil before [recording.Recording.Replay].
 	Replays []Replay
+	// Requested is what the greatest sum of requested bytes may be where a dry run does not know all sizes; empty before that.
+	Requested plain.Band
 
 	// Savings are changes that need less memory, by replays, the greatest first.
 	Savings []Saving
@@ -153,6 +156,8 @@ type Replay struct {
 	Simulated bool    // Step is not known, since the device was simulated
 	Refused   int64   // requests
 	Recorded  bool    // the job ran under it
+	// ReservedBand and CardBand are what Reserved and LeastCard may be where a dry run does not know all sizes.
+	ReservedBand, CardBand plain.Band
 	// LeftOut is why it was not replayed; then the numbers are 0.
 	LeftOut string
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/memprof/memprof/analysis/fit"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/layout"
+	"github.com/memprof/memprof/report/summary"
 )
 
 // Fit is what a job needs under each allocator. The rows of both parts are of the same allocators.
@@ -20,6 +21,9 @@ type Fit struct {
 	Variable string          // that takes PyTorch's settings
 }
 
+// Whether a job fits on a card.
+const fits, fitsNot, withinBand = "fits", "does not fit", "within the band"
+
 // Fits says whether the job fits under some allocator; true where no card was asked about.
 func (r *Fit) Fits() bool {
 	return r.Card == "" || slices.ContainsFunc(r.Rows, func(row fit.Row) bool { return row.Fits })
@@ -28,6 +32,33 @@ func (r *Fit) Fits() bool {
 // workspaces says whether a least card would be smaller by 1 % or more without workspaces: less is not worth showing.
 func (r *Fit) workspaces() bool {
 	return slices.ContainsFunc(r.Rows, func(row fit.Row) bool { return row.Without > 0 && row.Without < row.Bytes-row.Bytes/100 })
+}
+
+// band is what the placement of segments and unknown sizes of a dry run leave open of what a row reserves.
+func (r *Fit) band(row int) plain.Band {
+	of, band := &r.Compared.Rows[row], r.Rows[row].Bands.Reserved
+	if r.Rows[row].Process != r.Compared.Process {
+		return plain.BandOf(of.Least, of.Greatest)
+	}
+	if !band.Wide() { // it is of the card that was recorded on
+		band = plain.BandOf(of.Reserved)
+	}
+	return plain.BandOf(of.Least, of.Greatest, band.Least, band.Greatest)
+}
+
+// requested is the greatest sum of requested bytes of the process that was compared.
+func (r *Fit) requested() plain.Band {
+	for i := range r.Processes {
+		if p := &r.Processes[i]; p.Name == r.Compared.Process && p.Requested.Wide() {
+			return p.Requested
+		}
+	}
+	return plain.BandOf(r.Compared.Requested)
+}
+
+// guesses says whether the job is a dry run that does not know all sizes.
+func (r *Fit) guesses() bool {
+	return slices.ContainsFunc(r.Processes, func(p fit.Measured) bool { return p.Requested.Wide() })
 }
 
 // recorded is the smallest device that the job was recorded on, in bytes; 0 if one is not known.
@@ -54,14 +85,16 @@ func fitSetting(a *fit.Allocator) string {
 }
 
 // command is what to type for an allocator; "" for PyTorch's own without settings.
-func (r *Fit) command(a *fit.Allocator) string {
+func (r *Fit) command(a *fit.Allocator) string { return fitCommand(a, r.Variable) }
+
+func fitCommand(a *fit.Allocator, variable string) string {
 	switch {
 	case a.Allocator == "memprof":
 		return "memprof record " + PolicyFlags(a.Policy)
 	case a.Setting == "native":
 		return ""
 	}
-	return r.Variable + "=" + a.Setting
+	return variable + "=" + a.Setting
 }
 
 // FitSections are the answer, in one section.
@@ -84,13 +117,13 @@ func FitSections(r *Fit) []layout.Section {
 		if replayed.Refused > 0 {
 			peak = plain.FormatCount(replayed.Refused) + " failed"
 		}
-		if replayed.Least < replayed.Greatest {
-			band = plain.FormatSize(replayed.Least) + " to " + plain.FormatSize(replayed.Greatest)
+		if b := r.band(i); b.Wide() {
+			band = plain.FormatSize(b.Least) + " to " + plain.FormatSize(b.Greatest)
 		}
 		if share := c.Slowdown(i); share >= 0 {
 			slowdown = strconv.FormatFloat(1+share, 'f', 3, 64) + "x"
 		}
-		cells := layout.Row(row.Allocator.Allocator, fitSetting(&row.Allocator), peak, band, plain.FormatSize(row.Bytes))
+		cells := layout.Row(row.Allocator.Allocator, fitSetting(&row.Allocator), peak, band, row.Bands.Card.String())
 		if r.workspaces() {
 			without := ""
 			if row.Without > 0 {
@@ -100,12 +133,14 @@ func FitSections(r *Fit) []layout.Section {
 		}
 		cells = append(cells, layout.Row(slowdown, strings.TrimSuffix(strconv.FormatFloat(replayed.Calls, 'f', 1, 64), ".0"))...)
 		if r.Card != "" {
-			verdict, tone := "fits", layout.Strong
+			verdict, tone := fits, layout.Strong
 			switch {
+			case row.Within:
+				verdict, tone = withinBand, layout.Warned
 			case r.mayFit(i):
 				verdict, tone = "may fit", layout.Warned
 			case !row.Fits:
-				verdict, tone = "does not fit", layout.Failed
+				verdict, tone = fitsNot, layout.Failed
 			}
 			cells = append(cells, layout.Cell{Text: verdict, Tone: tone}, layout.Cell{Text: fitMargin(r.Bytes - row.Bytes)})
 		}
@@ -164,7 +199,7 @@ func fitBefore(r *Fit) []layout.Cell {
 		}
 	}
 	c := r.Compared
-	replayed := fmt.Sprintf("%s, %s requested at once", plain.Counted(c.Requests, "request"), plain.FormatSize(c.Requested))
+	replayed := fmt.Sprintf("%s, %s requested at once", plain.Counted(c.Requests, "request"), r.requested())
 	if c.Iterations > 0 {
 		replayed += ", " + plain.Counted(c.Iterations, "iteration")
 	}
@@ -208,6 +243,9 @@ func fitAfter(r *Fit, best int) []layout.Cell {
 	}
 	if slices.ContainsFunc(r.Compared.Rows, func(row fit.Replayed) bool { return row.Least < row.Greatest }) {
 		notes = append(notes, layout.Note(fmt.Sprintf("band: of %d placements of segments that were tried; which one the driver chooses is not known", 1+fit.Placements))...)
+	}
+	if r.guesses() {
+		notes = append(notes, layout.Note(summary.GuessNote+"; within the band: it fits with some of these sizes")...)
 	}
 	for i := range r.Rows {
 		if row := &r.Rows[i]; row.Lowest < row.Bytes-row.Bytes/100 {
@@ -267,22 +305,23 @@ func FitHelps(r *Fit) []string {
 		return nil
 	}
 	var fitting []string
-	failing, least := false, int64(0)
+	failing, within, least := false, false, int64(0)
 	for i := range r.Rows {
 		row := &r.Rows[i]
 		if least == 0 || row.Bytes < least {
 			least = row.Bytes
 		}
 		switch {
+		case row.Within:
+			within = true
 		case !row.Fits:
 			failing = true
-		case r.mayFit(i):
 		case row.Setting != "native":
 			fitting = append(fitting, r.command(&row.Allocator))
 		}
 	}
 	switch {
-	case !failing:
+	case !failing, within && len(fitting) == 0:
 		return nil
 	case len(fitting) > 0:
 		return []string{"it fits with " + strings.Join(fitting, ", or ")}

@@ -16,7 +16,7 @@ func FitJSON(w io.Writer, r *Fit) error {
 	c := r.Compared
 	out := jsonFit{
 		Card: r.asked(), Processes: []jsonFitProcess{}, Rows: []jsonFitRow{}, Helps: FitHelps(r),
-		Compared: jsonFitCompared{c.Process, c.Requests, c.Requested, c.Iterations, nil, c.LeftOut},
+		Compared: jsonFitCompared{c.Process, c.Requests, c.Requested, r.requested(), c.Iterations, nil, c.LeftOut},
 	}
 	if ns := c.Duration.Nanoseconds(); ns > 0 {
 		out.Compared.Duration = &ns
@@ -53,12 +53,13 @@ type jsonFit struct {
 }
 
 type jsonFitCompared struct {
-	Process    string `json:"process"`
-	Requests   int64  `json:"requests"`
-	Requested  int64  `json:"peak_requested"`
-	Iterations int64  `json:"iterations"`
-	Duration   *int64 `json:"iteration_ns"`
-	LeftOut    int64  `json:"left_out_arenas"`
+	Process    string     `json:"process"`
+	Requests   int64      `json:"requests"`
+	Requested  int64      `json:"peak_requested"`
+	Band       plain.Band `json:"peak_requested_band"` // what a dry run that does not know all sizes leaves open
+	Iterations int64      `json:"iterations"`
+	Duration   *int64     `json:"iteration_ns"`
+	LeftOut    int64      `json:"left_out_arenas"`
 }
 
 // asked is the card that fits is about; nil if none is known.
@@ -96,10 +97,11 @@ type jsonFitRow struct {
 	Handle      uint64          `json:"handle"`    // 0: the preset's
 	Trim        string          `json:"trim"`
 	Peak        int64           `json:"peak_reserved"` // of the process that was compared, on the recorded device
-	Band        jsonFitBand     `json:"peak_reserved_band"`
+	Band        plain.Band      `json:"peak_reserved_band"`
 	Refused     int64           `json:"refused"`
 	Process     string          `json:"process"` // that needs the largest card
 	Least       int64           `json:"least_card"`
+	LeastBand   plain.Band      `json:"least_card_band"`               // what a dry run that does not know all sizes leaves open
 	From        int64           `json:"least_card_from"`               // least that it is found to complete on
 	Without     *int64          `json:"least_card_without_workspaces"` // if it does without workspaces that fail; null where others fail first
 	Requested   int64           `json:"requested_and_others"`
@@ -107,16 +109,11 @@ type jsonFitRow struct {
 	Calls       float64         `json:"calls"`    // of the driver that requests wait for, in a steady iteration
 	Recorded    bool            `json:"recorded"`
 	Recommended bool            `json:"recommended"`
-	Fits        *bool           `json:"fits"`         // on the card that was asked about, or the recorded one; null if not known
+	Fits        *bool           `json:"fits"`         // on the card that was asked about, or the recorded one; null if not known, or within the band
+	Within      bool            `json:"within_band"`  // sizes that a dry run does not know decide whether it fits
 	Margin      *int64          `json:"margin_bytes"` // below 0: lacking
 	Failing     *jsonFitFailing `json:"failing_request"`
 	Command     string          `json:"command"` // "": nothing to type
-}
-
-// jsonFitBand is what the placement of segments leaves open, in bytes.
-type jsonFitBand struct {
-	Least    int64 `json:"least"`
-	Greatest int64 `json:"greatest"`
 }
 
 type jsonFitFailing struct {
@@ -133,8 +130,8 @@ type jsonFitFailing struct {
 func newJSONFitRow(r *Fit, at int) jsonFitRow {
 	row, replayed := &r.Rows[at], &r.Compared.Rows[at]
 	out := jsonFitRow{
-		Allocator: row.Allocator.Allocator, Setting: row.Setting, Peak: replayed.Reserved, Band: jsonFitBand{replayed.Least, replayed.Greatest}, Refused: replayed.Refused,
-		Process: row.Process, Least: row.Bytes, From: row.Lowest, Requested: row.Requested, Calls: replayed.Calls, Recorded: replayed.Recorded,
+		Allocator: row.Allocator.Allocator, Setting: row.Setting, Peak: replayed.Reserved, Band: r.band(at), Refused: replayed.Refused,
+		Process: row.Process, Least: row.Bytes, LeastBand: row.Bands.Card, From: row.Lowest, Requested: row.Requested, Calls: replayed.Calls, Recorded: replayed.Recorded,
 		Recommended: at == r.Compared.Recommend(r.Rows), Command: r.command(&row.Allocator),
 	}
 	if row.Allocator.Allocator == "memprof" {
@@ -152,7 +149,10 @@ func newJSONFitRow(r *Fit, at int) jsonFitRow {
 		if r.Card != "" {
 			fits = row.Fits
 		}
-		out.Fits, out.Margin = &fits, &left
+		if out.Margin = &left; !row.Within {
+			out.Fits = &fits
+		}
+		out.Within = row.Within
 	}
 	if why := row.Why; why != nil {
 		out.Failing = &jsonFitFailing{why.Seq, why.Device, why.Bytes, why.Outside, why.Context, plain.Known(why.Iteration), why.Reserved, why.Others}

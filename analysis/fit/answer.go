@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/memprof/memprof/analysis/accounting"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -14,7 +15,8 @@ type Options struct {
 	Card       int64 // bytes of the card that is asked about; 0: none
 	Headroom   int64 // bytes of each device that stay free
 	// Quick bisects, as if each card larger than one that serves did so too, and tries none without workspaces.
-	Quick bool
+	Quick          bool
+	withWorkspaces bool // tries none without workspaces
 }
 
 // Answer is what a whole job needs.
@@ -27,13 +29,16 @@ type Answer struct {
 type Measured struct {
 	Name string
 	Survey
+	Requested plain.Band // the greatest sum of requested bytes, of a dry run that does not know all of them
 }
 
 // Row is the least card of a job under one allocator: that of the process that needs most.
 type Row struct {
 	Need
-	Fits bool     // on Options.Card
-	Why  *Failure // the request that fails on it; nil if it fits, and where several processes share a card
+	Bands  Bands
+	Fits   bool     // on Options.Card, whatever sizes a dry run does not know
+	Within bool     // those sizes decide whether it fits
+	Why    *Failure // the request that fails on it; nil if it fits or those sizes decide, and where several processes share a card
 }
 
 // Failure is a refusal, with what the recording says of its event.
@@ -46,13 +51,25 @@ type Failure struct {
 // Find answers for all processes of a job. Each is on a card of its own, unless the recording says that several were
 // on one: their cards add up.
 func Find(ctx context.Context, jobs []*Job, o Options) (*Answer, error) {
+	answer, err := findEach(ctx, jobs, o)
+	if err != nil {
+		return nil, err
+	}
+	edges, unknown, err := edgesOf(jobs, answer.Processes)
+	if err == nil && unknown {
+		err = answer.bound(ctx, edges, o)
+	}
+	return answer, err
+}
+
+func findEach(ctx context.Context, jobs []*Job, o Options) (*Answer, error) {
 	answer, all := &Answer{}, &cardNeeds{sums: map[place]*cardNeed{}}
 	for _, j := range jobs {
 		s, err := Look(j)
 		if err != nil {
 			return nil, err
 		}
-		answer.Processes = append(answer.Processes, Measured{j.Name, *s})
+		answer.Processes = append(answer.Processes, Measured{Name: j.Name, Survey: *s})
 		needs, err := Least(ctx, j, s, o)
 		if err != nil {
 			return nil, err
@@ -122,7 +139,7 @@ func (c *cardNeeds) most(a Allocator) (most *cardNeed) {
 
 // row says whether the card that is asked about suffices, and which request fails if it does not.
 func (n *cardNeed) row(ctx context.Context, o Options) (*Row, error) {
-	row := &Row{Need: n.Need, Fits: n.Bytes <= o.Card}
+	row := &Row{Need: n.Need, Bands: bandsOf(&n.Need), Fits: n.Bytes <= o.Card}
 	if o.Card <= 0 || o.Card >= n.Highest || n.job == nil {
 		return row, nil
 	}

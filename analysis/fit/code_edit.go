@@ -24,6 +24,7 @@ type op struct {
 	frees  bool
 	block  int32
 	addr   int64 // of a copy; 0: of the block itself
+	bytes  int64 // 0: as many as the block
 }
 
 func (h *History) edit() *edit {
@@ -91,6 +92,9 @@ func (e *edit) size(b *block) int64 {
 	return b.bytes
 }
 
+// sizeOf is what an op requests or frees.
+func (e *edit) sizeOf(o *op) int64 { return cmp.Or(o.bytes, e.size(&e.blocks[o.block])) }
+
 // requested is the greatest sum of requested bytes.
 func (e *edit) requested() (most int64) {
 	e.sorted()
@@ -107,7 +111,7 @@ func (e *edit) requested() (most int64) {
 	now, next := int64(0), 0
 	for at := range changes {
 		for ; next < len(e.ops) && int(e.ops[next].before) == at; next++ {
-			if bytes := e.size(&e.blocks[e.ops[next].block]); e.ops[next].frees {
+			if bytes := e.sizeOf(&e.ops[next]); e.ops[next].frees {
 				now -= bytes
 			} else {
 				now += bytes
@@ -182,7 +186,7 @@ func (s *editedSource) Next() (*trace.Batch, error) {
 func (s *editedSource) event(o *op) trace.Event {
 	b := &s.blocks[o.block]
 	event := s.events[b.alloc]
-	event.Requested = s.size(b)
+	event.Requested = s.sizeOf(o)
 	if o.frees {
 		event.Kind = trace.KindFree
 	}

@@ -10,12 +10,13 @@ import (
 
 // History is a process's events with the life of each allocation.
 type History struct {
-	text   func(context int32) string
-	events []trace.Event
-	blocks []block
-	passes []pass // in order, none within another
-	peak   int32  // the first event of most requested bytes
-	most   int64  // those bytes
+	text    func(context int32) string
+	events  []trace.Event
+	blocks  []block
+	passes  []pass // in order, none within another
+	peak    int32  // the first event of most requested bytes
+	most    int64  // those bytes
+	guesses []guess
 
 	origins map[int32]origin // by context
 	stacks  map[int64]string // by node: the innermost frame of attention, or "code"
@@ -61,12 +62,13 @@ func ReadHistory(source trace.Source, text func(int32) string, lives *attributio
 // reader makes a History.
 type reader struct {
 	*History
-	lives  *attribution.Lives
-	live   map[int64]int32 // index of the block at an address
-	pooled map[int32]bool  // arenas of pools
-	open   []string        // phases
-	now    int64           // requested bytes
-	round  int32
+	lives    *attribution.Lives
+	live     map[int64]int32 // index of the block at an address
+	pooled   map[int32]bool  // arenas of pools
+	open     []string        // phases
+	now      int64           // requested bytes
+	round    int32
+	expected int64 // bytes of the workspace that the last guess is about, until it is requested
 }
 
 func (r *reader) add(e *trace.Event) {
@@ -104,6 +106,7 @@ func (r *reader) add(e *trace.Event) {
 		if len(r.open) > 0 {
 			b.pass = int32(len(r.passes) - 1)
 		}
+		r.guessed(&b)
 		r.live[e.Addr] = int32(len(r.blocks))
 		r.blocks = append(r.blocks, b)
 		if r.now += e.Requested; r.now > r.most {
@@ -115,6 +118,8 @@ func (r *reader) add(e *trace.Event) {
 			r.blocks[i].free = at
 			r.now -= r.blocks[i].bytes
 		}
+	case trace.KindLabel:
+		r.label(e, at)
 	case trace.KindStreamUse, trace.KindShrink:
 		if i, ok := r.live[e.Addr]; ok {
 			r.blocks[i].plain = false

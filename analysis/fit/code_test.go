@@ -61,7 +61,7 @@ func (j *script) process() *Job {
 // found are the changes that are worth it: what each saves of the least card, in MiB.
 func (j *script) found(t *testing.T) map[string]int64 {
 	t.Helper()
-	rows, err := Hold(context.Background(), j.process())
+	rows, err := Hold(context.Background(), j.process(), nil)
 	assert.NoError(t, err)
 	savings, err := j.history(t).Find(context.Background(), j.process(), rows[1].Need)
 	assert.NoError(t, err)

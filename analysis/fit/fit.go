@@ -98,6 +98,7 @@ type Job struct {
 	// WholeCard counts driver overhead that was measured as growth of the whole card: no other process was there.
 	WholeCard bool
 	Simulated bool // the device is: events say all that is in use
+	DryRun    bool // it may have workspaces of unknown sizes
 	// Read is what others than the arenas and other libraries use, by device, as the device accounting has it.
 	Read   map[int32]Reading
 	survey *Survey

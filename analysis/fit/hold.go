@@ -11,7 +11,8 @@ import (
 // Held is what it takes to hold a process's memory under one allocator.
 type Held struct {
 	Replayed
-	Need Need // its least card is bisected, as if each card larger than one that serves did so too
+	Bands Bands
+	Need  Need // its least card is bisected, as if each card larger than one that serves did so too
 	// Step is the predicted time of a steady iteration divided by the recorded one; 0 where that is not known.
 	Step float64
 }
@@ -41,8 +42,8 @@ func Choices(j *Job) []Held {
 	return rows
 }
 
-// Hold replays a process under its Choices.
-func Hold(ctx context.Context, j *Job) ([]Held, error) {
+// Hold replays a process under its Choices. edges are its [History.Edges].
+func Hold(ctx context.Context, j *Job, edges []*Job) ([]Held, error) {
 	rows := Choices(j)
 	var settings []string
 	var policies []bfc.Policy
@@ -78,9 +79,21 @@ func Hold(ctx context.Context, j *Job) ([]Held, error) {
 	ours.Rows = append(torch, ours.Rows...)
 	for i, row := range ours.Rows {
 		row.Recorded = rows[i].Recorded
-		rows[i] = Held{Replayed: row, Need: needs[i]}
+		rows[i] = Held{Replayed: row, Bands: bandsOf(&needs[i]), Need: needs[i]}
 		if slow := ours.Slowdown(i); slow >= 0 {
 			rows[i].Step = 1 + slow
+		}
+	}
+	for _, edge := range edges {
+		s, err := Look(edge)
+		if err != nil {
+			return nil, err
+		}
+		if needs, err = Least(ctx, edge, s, o); err != nil {
+			return nil, err
+		}
+		for i := range rows {
+			rows[i].Bands.widen(&needs[i])
 		}
 	}
 	return rows, nil

@@ -16,7 +16,7 @@ func TestHold(t *testing.T) {
 	j := newJob().alloc(1, 30).alloc(2, 11).free(1).free(2).mark()
 	of := j.process("p")
 	of.Recorded = Allocator{Allocator: "memprof", Policy: bfc.Classic.Policy()}
-	rows, err := Hold(context.Background(), of)
+	rows, err := Hold(context.Background(), of, nil)
 	assert.NoError(t, err)
 	type row struct {
 		allocator, setting string
@@ -47,7 +47,7 @@ func TestStepsOfASimulatedDevice(t *testing.T) {
 		}
 		of := j.process("p")
 		of.Simulated = simulated
-		rows, err := Hold(context.Background(), of)
+		rows, err := Hold(context.Background(), of, nil)
 		assert.NoError(t, err)
 		for _, r := range rows {
 			assert.That(t, (r.Step == 0) == simulated, "%v: a step of %v, simulated %v", r.Allocator, r.Step, simulated)

@@ -34,7 +34,7 @@ func least(ctx context.Context, j *Job, s *Survey, a Allocator, o *Options) (*Ne
 	}
 	whole := search{ctx: ctx, job: j, survey: s, of: a, headroom: o.Headroom}
 	n, err := whole.least(probes)
-	if err != nil || o.Quick || len(s.Workspaces) == 0 || n.Below != nil && !slices.Contains(s.Workspaces, n.Below.Seq) {
+	if err != nil || o.Quick || o.withWorkspaces || len(s.Workspaces) == 0 || n.Below != nil && !slices.Contains(s.Workspaces, n.Below.Seq) {
 		return n, err
 	}
 	spared := whole

@@ -24,7 +24,8 @@ func (r *Recording) fitJob(i int) *fit.Job {
 	result, process := r.Results[i], r.Run.Processes[i]
 	j := &fit.Job{
 		Name: process.Name, Text: process.Strings().Text, Read: map[int32]fit.Reading{}, WholeCard: true, Simulated: simulated(&r.Run.Info),
-		Open: func() (fit.Source, error) { return process.NewReader() },
+		DryRun: r.Run.Info.Source == dataset.DryRun,
+		Open:   func() (fit.Source, error) { return process.NewReader() },
 	}
 	allocs := int64(0)
 	for k := range result.Devices {

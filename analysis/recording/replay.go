@@ -52,7 +52,7 @@ func replayJob(ctx context.Context, j *fit.Job, result *analysis.Result, flags f
 			return err
 		}
 		j = history.Job(j)
-		if rows, err = fit.Hold(ctx, j); errors.Is(err, tune.ErrNothing) {
+		if rows, err = fit.Hold(ctx, j, history.Edges(j)); errors.Is(err, tune.ErrNothing) {
 			return nil
 		} else if err != nil {
 			return err
@@ -69,7 +69,7 @@ func replayJob(ctx context.Context, j *fit.Job, result *analysis.Result, flags f
 				row.Reserved = row.Need.Reserved
 			}
 			d.Replays = append(d.Replays, analysis.Replay{
-				Allocator: row.Allocator.Allocator, Setting: setting, Reserved: row.Reserved, LeastCard: row.Need.Bytes, Step: row.Step, Simulated: j.Simulated,
+				Allocator: row.Allocator.Allocator, Setting: setting, Reserved: row.Reserved, LeastCard: row.Need.Bytes, ReservedBand: row.Bands.Reserved, CardBand: row.Bands.Card, Step: row.Step, Simulated: j.Simulated,
 				Refused: row.Refused, Recorded: row.Recorded, LeftOut: why,
 			})
 		}
@@ -79,6 +79,7 @@ func replayJob(ctx context.Context, j *fit.Job, result *analysis.Result, flags f
 		return nil
 	}
 	d := &result.Devices[0]
+	d.Requested = history.Requested()
 	if err := findRemedy(ctx, j, d, rows, recorded); err != nil {
 		return fmt.Errorf("%s: replay: %w", j.Name, err)
 	}

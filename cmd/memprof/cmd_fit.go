@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -18,19 +17,20 @@ import (
 	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/fit"
 	"github.com/memprof/memprof/analysis/plain"
+	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/report"
 	"github.com/memprof/memprof/report/summary"
 	"github.com/memprof/memprof/trace/dataset"
 )
 
-const fitExits = `0 found, and with --card the job fits under some allocator; 1 it fits under
-  none; 2 wrong usage, no such recording, or nothing in it to replay;
-  3 memprof failed`
+const fitExits = `0 found, and with --card or --try the job fits under some allocator; 1 it fits
+  under none, or within the band only; 2 wrong usage, no such recording, a dry
+  run that ended early, or nothing to replay; 3 memprof failed`
 
 type fitOptions struct {
 	Card string
-	All  bool
+	Try  string
 	processFlags
 	formatFlags
 }
@@ -44,12 +44,12 @@ func newFitCommand() *cobra.Command {
 with expandable segments, and with the best of six more settings of
 PYTORCH_CUDA_ALLOC_CONF) and under memprof's: the presets classic and compact,
 compact with --trim iteration, and compact with other handles where they change
-the reserved memory or the driver calls by more than 1 %. --all prints the rows
-that are left out. The columns are
+the reserved memory or the driver calls by more than 1 %. The columns are
 
   reserved    peak reserved memory on the recorded device
   band        the same over all placements of segments that were tried: where
-              the driver places them is not recorded
+              the driver places them is not recorded. Of a dry run also over
+              all sizes of workspaces that it does not know
   least card  bytes that must be free before the job begins. It also completes
               on the larger cards that were tried; a single one on which it does
               not is named. CUDA context, kernels, other libraries, and bytes
@@ -62,15 +62,23 @@ that are left out. The columns are
               number 4 on), one for each handle of 2 MiB, whatever its size
 
 It recommends the allocator with the least card that makes an iteration at most
-1 % longer. Of a job with several processes, over all recordings of its nodes,
-the one that needs most decides the least card, and the one that reserves most
-is compared.`,
+1 % longer. A dry run that does not know all sizes of workspaces has a band for
+the least card, too. A card in it is neither a yes nor a no: "within the band".
+
+--try makes dry runs of the plan's job with other values of an argument of its
+command, in the current directory and with the plan's flags. It asks about
+--card, or else the plan's card. In a range it bisects for the largest value
+that fits: greater ones than one that does not fit are taken not to fit either.
+
+Of a job with several processes, over all recordings of its nodes, the one that
+needs most decides the least card, and the one that reserves most is compared.`,
 		Annotations: exitCodes(fitExits),
 		Example: `  memprof fit run
-  memprof fit run --card 80GiB`,
+  memprof fit run --card 80GiB
+  memprof fit plan --try batch=16..512`,
 		Args: someArgs("a recording"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return opts.run(cmd.Context(), cmd.OutOrStdout(), args)
+			return opts.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args)
 		},
 	}
 	opts.addFlags(cmd.Flags())
@@ -83,19 +91,22 @@ is compared.`,
 }
 
 func (o *fitOptions) addFlags(flags *pflag.FlagSet) {
-	flags.BoolVar(&o.All, "all", false, "print all settings and handles that were tried")
 	flags.StringVar(&o.Card, "card", "", "`card` to answer yes or no for: a size, 80GiB, or a name, "+strings.Join(accounting.CardNames(), ", "))
+	flags.StringVar(&o.Try, "try", "", "run the job of a plan again without a GPU, with other `values` of an argument: batch=16,32,64, or batch=16..512 for the largest that fits")
 	o.processFlags.add(flags)
 	o.formatFlags.add(flags)
 }
 
-func (o *fitOptions) run(ctx context.Context, stdout io.Writer, paths []string) error {
+func (o *fitOptions) run(ctx context.Context, stdout, stderr io.Writer, paths []string) error {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		// Replays leave as much garbage as they have live blocks: collected in time, a million blocks need less than 1 GiB.
 		defer debug.SetMemoryLimit(debug.SetMemoryLimit(768 << 20))
 	}
 	result := &report.Fit{}
 	err := o.formatFlags.validate()
+	if err == nil && o.Try != "" {
+		return o.try(ctx, stdout, stderr, paths)
+	}
 	if err == nil {
 		result.Card, result.Bytes, err = o.card()
 	}
@@ -110,7 +121,7 @@ func (o *fitOptions) run(ctx context.Context, stdout io.Writer, paths []string) 
 		return err
 	}
 	for i := range runs {
-		if err := wholePlan(&runs[i].Run.Info); err != nil {
+		if err := wholePlan(&runs[i]); err != nil {
 			return exit.Usagef("%s: %w", runs[i].Path, err)
 		}
 	}
@@ -125,7 +136,7 @@ func (o *fitOptions) run(ctx context.Context, stdout io.Writer, paths []string) 
 		return exit.Usagef("%s: nothing to replay: no allocation was recorded", strings.Join(paths, ", "))
 	}
 	most := slices.MaxFunc(jobs, func(a, b *fit.Job) int { return cmp.Compare(a.Reserved, b.Reserved) })
-	if result.Compared, err = fit.Compare(ctx, most, o.All); err != nil {
+	if result.Compared, err = fit.Compare(ctx, most); err != nil {
 		return exit.Input(err)
 	}
 	options := fit.Options{Card: result.Bytes}
@@ -145,14 +156,22 @@ func (o *fitOptions) run(ctx context.Context, stdout io.Writer, paths []string) 
 }
 
 // wholePlan refuses a dry run that ended early: what it lacks may need more.
-func wholePlan(info *dataset.Info) error {
-	switch {
-	case info.Source != dataset.DryRun || info.ExitStatus != nil && *info.ExitStatus == 0:
+func wholePlan(plan *recording.Recording) error {
+	info := &plan.Run.Info
+	if info.Source != dataset.DryRun || info.ExitStatus != nil && *info.ExitStatus == 0 {
 		return nil
-	case info.ExitStatus == nil:
-		return errors.New("the dry run ended early: its plan is partial")
 	}
-	return fmt.Errorf("the dry run ended early, with exit code %d: its plan is partial", *info.ExitStatus)
+	how := "without an exit code"
+	if info.ExitStatus != nil {
+		how = fmt.Sprintf("with exit code %d", *info.ExitStatus)
+	}
+	ended, requests := int64(0), int64(0)
+	for _, result := range plan.Results {
+		for i := range result.Devices {
+			ended, requests = max(ended, result.Devices[i].IterationCount()), max(requests, result.Devices[i].Allocs)
+		}
+	}
+	return fmt.Errorf("the dry run ended early, %s, after %s and %s: its plan is partial", how, plain.Counted(ended, "iteration"), plain.Counted(requests, "request"))
 }
 
 // card returns the card of --card, and its bytes.

@@ -13,11 +13,13 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/memprof/memprof/analysis/fit"
 	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/analysis/verify"
 	"github.com/memprof/memprof/cmd/memprof/help"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/top"
+	"github.com/memprof/memprof/report"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/spool"
@@ -162,6 +164,15 @@ func documents(t *testing.T) map[string][][]byte {
 	add("fit", exit.Fine, "fit", "--json", samples+"alexnet")
 	add("fit", exit.Violated, "fit", "--json", "--card", "1GiB", samples+"alexnet")
 	add("fit", exit.Fine, "fit", "--json", dir)
+	planned := planOf(t, events, texts)
+	add("fit", exit.Fine, "fit", "--json", planned)
+	add("report", exit.Fine, "report", "--json", planned)
+	var tries bytes.Buffer // of jobs that memprof runs
+	rows := []fit.Row{{Need: fit.Need{Allocator: fit.Allocator{Allocator: "torch", Setting: "native"}}}}
+	assert.NoError(t, report.FitTryJSON(&tries, &report.FitTries{Tries: []report.FitTry{{Value: "16", Rows: rows}}}))
+	rows[0].Fits = true
+	assert.NoError(t, report.FitTryJSON(&tries, &report.FitTries{Tries: []report.FitTry{{Value: "16", Rows: rows}}}))
+	docs["fit-try"] = bytes.SplitAfter(bytes.TrimSpace(tries.Bytes()), []byte("\n}\n"))
 	for _, golden := range []string{"kv", "kv-sweep"} {
 		docs["kv"] = append(docs["kv"], mustRead(t, "../../report/kv/testdata/"+golden+".json"))
 	}
@@ -206,6 +217,21 @@ func documents(t *testing.T) map[string][][]byte {
 	docs["snapshot"] = [][]byte{mustMarshal(t, jsonSnapshot{Processes: []jsonSnapshotProcess{{}}})} // of a job that runs
 	docs["rerun"] = [][]byte{mustMarshal(t, jsonRerun{})}                                           // what rerun prints needs CUDA
 	return docs
+}
+
+// planOf is a dry run with these events that does not know the size of a workspace.
+func planOf(t *testing.T, events []trace.Event, texts []string) string {
+	t.Helper()
+	dir := t.TempDir()
+	first := slices.IndexFunc(events, func(e trace.Event) bool { return e.Kind == trace.KindAlloc })
+	label := events[first]
+	label.Kind, label.Requested, label.Provided, label.Context = trace.KindLabel, 0, 0, int32(len(texts))
+	events = slices.Insert(slices.Clone(events), first+1, label)
+	texts = append(slices.Clone(texts), "workspace_most=1073741824")
+	tracetest.WriteRun(t, dir, tracetest.Process{Events: events, Texts: texts, Meta: dataset.ProcessMeta{Name: "rank0", PID: 1, WorldSize: 1}})
+	status := 0
+	assert.NoError(t, dataset.WriteInfo(dir, &dataset.Info{ID: tracetest.RunID, Command: []string{"job"}, Source: dataset.DryRun, ExitStatus: &status}))
+	return dir
 }
 
 // goldenReports are the documents that golden files of package report hold, divided by subject.

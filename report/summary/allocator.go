@@ -14,14 +14,17 @@ import (
 type Allocator struct {
 	Allocator string `json:"allocator"` // "torch" or "memprof"
 	// Setting is the flags of `memprof record` for memprof's; for torch's "native", or the text of its variable.
-	Setting   string   `json:"setting"`
-	Reserved  *int64   `json:"reserved"`   // the greatest
-	LeastCard *int64   `json:"least_card"` // free before the job begins
-	Step      *float64 `json:"step"`       // predicted time of an iteration divided by the recorded one
-	Recorded  bool     `json:"recorded"`   // the job ran under it
-	LeftOut   *string  `json:"left_out"`   // why it was not replayed
-	Refused   int64    `json:"refused"`    // requests that the recorded device would refuse
-	Command   string   `json:"command"`    // runs the job so; of a row that is left out, finds its numbers
+	Setting   string `json:"setting"`
+	Reserved  *int64 `json:"reserved"`   // the greatest
+	LeastCard *int64 `json:"least_card"` // free before the job begins
+	// The bands are of a dry run that does not know all sizes; else null.
+	ReservedBand *plain.Band `json:"reserved_band"`
+	CardBand     *plain.Band `json:"least_card_band"`
+	Step         *float64    `json:"step"`     // predicted time of an iteration divided by the recorded one
+	Recorded     bool        `json:"recorded"` // the job ran under it
+	LeftOut      *string     `json:"left_out"` // why it was not replayed
+	Refused      int64       `json:"refused"`  // requests that the recorded device would refuse
+	Command      string      `json:"command"`  // runs the job so; of a row that is left out, finds its numbers
 
 	simulated bool
 	words     string // the part of Command to type before or instead of the job's own
@@ -37,7 +40,7 @@ func allocatorsOf(r *analysis.Result, d *analysis.DeviceResult) []Allocator {
 		if p.LeftOut != "" {
 			a.Command = "memprof fit " + pathOf(r)
 		} else {
-			a.Reserved, a.LeastCard = &p.Reserved, &p.LeastCard
+			a.Reserved, a.LeastCard, a.ReservedBand, a.CardBand = &p.Reserved, &p.LeastCard, wide(p.ReservedBand), wide(p.CardBand)
 			if p.Step > 0 {
 				a.Step = &p.Step
 			}
@@ -121,20 +124,24 @@ func (s *Screen) allocatorSection(width int) layout.Section {
 		Title: "What it takes to hold that", Open: true,
 		Columns: []layout.Column{layout.Words("allocator"), layout.Numbers("reserved"), layout.Numbers("least card"), layout.Numbers("step"), layout.Words("what to type")},
 	}
-	names := 0
+	names, reserved, card := 0, len("reserved"), len("least card")
 	for i := range s.Allocators {
-		names = max(names, plain.Width(s.Allocators[i].title(s.Allocators)))
+		a := &s.Allocators[i]
+		names = max(names, plain.Width(a.title(s.Allocators)))
+		if a.CardBand != nil {
+			reserved, card = max(reserved, plain.Width(size(*a.Reserved, a.ReservedBand))), max(card, plain.Width(a.CardBand.String()))
+		}
 	}
 	room := 0
 	if width > 0 {
-		room = max(width, 80) - names - len("reserved") - len("least card") - len("1.00x") - 4*2
+		room = max(max(width, 80)-names-reserved-card-len("1.00x")-4*2, len("expandable_segments:True"))
 	}
 	for i := range s.Allocators {
 		a := &s.Allocators[i]
 		typed := broken(a.typed(), room)
 		row := layout.Row(a.title(s.Allocators), plain.Absent, plain.Absent, plain.Absent, typed[0])
 		if a.LeftOut == nil {
-			row[1].Text, row[2].Text = plain.FormatSize(*a.Reserved), plain.FormatSize(*a.LeastCard)
+			row[1].Text, row[2].Text = size(*a.Reserved, a.ReservedBand), size(*a.LeastCard, a.CardBand)
 		}
 		if a.Step != nil {
 			row[3].Text = fmt.Sprintf("%.2fx", *a.Step)
@@ -176,6 +183,9 @@ func (s *Screen) allocatorNotes() (notes []string) {
 	if s.Allocators[0].simulated && s.Allocators[0].LeftOut == nil {
 		notes = append(notes, "no step times: the device was simulated")
 	}
+	if s.Band != nil {
+		notes = append(notes, GuessNote)
+	}
 	var classic, compact int64
 	for i := range s.Allocators {
 		a := &s.Allocators[i]
@@ -195,3 +205,6 @@ func (s *Screen) allocatorNotes() (notes []string) {
 	}
 	return notes
 }
+
+// GuessNote says why numbers of a dry run are bands.
+const GuessNote = "from A to B: the sizes of some workspaces of convolutions are not known: from 0 to the most that such ones were seen to have"

@@ -86,7 +86,7 @@ func Now(held *attribution.Result, width int) layout.Section {
 	for i := range categories {
 		requested += categories[i].Bytes
 	}
-	return categorySection("Where the memory is now", categories, nil, requested, width)
+	return categorySection("Where the memory is now", categories, nil, requested, nil, width)
 }
 
 // peakSection says where the memory went at the peak.
@@ -95,10 +95,10 @@ func (s *Screen) peakSection(width int) layout.Section {
 	if number, ok := s.device.IterationNumber(s.device.Peak.Iteration); ok {
 		at = fmt.Sprintf("iteration %s, %s", plain.FormatCount(number), at)
 	}
-	return categorySection(fmt.Sprintf("Where the memory went at the peak (%s)", at), s.Categories, s.Beside, s.Requested, width)
+	return categorySection(fmt.Sprintf("Where the memory went at the peak (%s)", at), s.Categories, s.Beside, s.Requested, s.Band, width)
 }
 
-func categorySection(title string, categories []Category, beside []Beside, requested int64, width int) layout.Section {
+func categorySection(title string, categories []Category, beside []Beside, requested int64, band *plain.Band, width int) layout.Section {
 	out := layout.Section{
 		Title: title, Open: true,
 		Columns: []layout.Column{layout.Words("category"), layout.Numbers("bytes"), layout.Numbers("share"), layout.Words("most of it in")},
@@ -111,7 +111,7 @@ func categorySection(title string, categories []Category, beside []Beside, reque
 		c := &categories[i]
 		out.Rows = append(out.Rows, layout.Row(c.Category, plain.FormatSize(c.Bytes), plain.FormatPercent(plain.Ratio(c.Bytes, requested)), c.where(room)))
 	}
-	out.Rows = append(out.Rows, layout.Toned(layout.Strong, layout.Row("requested", plain.FormatSize(requested), plain.FormatPercent(plain.Ratio(requested, requested)), "")))
+	out.Rows = append(out.Rows, layout.Toned(layout.Strong, layout.Row("requested", size(requested, band), plain.FormatPercent(plain.Ratio(requested, requested)), "")))
 	for _, b := range beside {
 		out.Rows = append(out.Rows, layout.Toned(layout.Faint, layout.Row("+ "+b.What, plain.FormatSize(b.Bytes), "", plain.Shorten(b.of, room))))
 	}

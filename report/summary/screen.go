@@ -14,7 +14,8 @@ const page = 2 << 20 // of the GPU's memory, in bytes
 
 // Screen is what a first screen says of a device. Sizes are bytes; null is what is not known.
 type Screen struct {
-	Requested  int64       `json:"requested"` // at the peak
+	Requested  int64       `json:"requested"`      // at the peak
+	Band       *plain.Band `json:"requested_band"` // of a dry run that does not know all sizes
 	Categories []Category  `json:"categories"`
 	Beside     []Beside    `json:"beside"`
 	Allocators []Allocator `json:"allocators"`
@@ -32,9 +33,25 @@ func Of(r *analysis.Result, d *analysis.DeviceResult) *Screen {
 		beside = besideOf(d)
 	}
 	return &Screen{
-		Requested: d.Peak.T, Categories: categoriesOf(d.Held), Beside: beside, Allocators: allocatorsOf(r, d),
+		Requested: d.Peak.T, Band: wide(d.Requested), Categories: categoriesOf(d.Held), Beside: beside, Allocators: allocatorsOf(r, d),
 		Findings: findingsOf(r, d), Leak: leakOf(d), result: r, device: d,
 	}
+}
+
+// wide is a band that a dry run leaves open; nil where the number is known.
+func wide(b plain.Band) *plain.Band {
+	if !b.Wide() {
+		return nil
+	}
+	return &b
+}
+
+// size is a number of bytes, or the band that a dry run leaves open.
+func size(bytes int64, band *plain.Band) string {
+	if band != nil {
+		return band.String()
+	}
+	return plain.FormatSize(bytes)
 }
 
 // Sections are the parts of the screen, for a terminal of so many columns; 0 means any number.

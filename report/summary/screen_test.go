@@ -10,6 +10,7 @@ import (
 	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/analysis/ledger"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/layout"
 	"github.com/memprof/memprof/trace/tracetest/assert"
 )
@@ -104,6 +105,29 @@ Next: memprof report --html run
 	}
 	got = screenText(r, d, 80)
 	assert.That(t, strings.Contains(got, "\nno step times: the device was simulated\n") && !strings.Contains(got, "1.00x"), "a simulated device has step times:\n%s", got)
+}
+
+// TestBands: numbers that a dry run does not know say from what to what they go, in the table and in JSON.
+func TestBands(t *testing.T) {
+	r, d := job()
+	d.Requested = plain.BandOf(4*gib, 5*gib-100*mib)
+	for i := range d.Replays {
+		d.Replays[i].Simulated, d.Replays[i].Step = true, 0
+	}
+	d.Replays[0].ReservedBand, d.Replays[0].CardBand = plain.BandOf(6*gib, 6*gib+512*mib), plain.BandOf(7*gib-100*mib, 7*gib)
+	d.Replays[1].ReservedBand, d.Replays[1].CardBand = plain.BandOf(5*gib), plain.BandOf(6*gib)
+	text := screenText(r, d, 80)
+	for _, want := range []string{
+		"\nrequested           4 to 4.90 GiB  100.0%\n", "\nPyTorch, as configured  6 to 6.50 GiB  6.90 to 7 GiB     –  (the job alone)\n",
+		"\nPyTorch, expandable             5 GiB          6 GiB     –  PYTORCH_ALLOC_CONF=\n",
+		"\nfrom A to B: the sizes of some workspaces",
+	} {
+		assert.That(t, strings.Contains(text, want), "no %q in\n%s", want, text)
+	}
+	s := Of(r, d)
+	assert.That(t, *s.Band == plain.BandOf(4*gib, 5*gib-100*mib) && s.Allocators[0].ReservedBand.Greatest == 6*gib+512*mib && s.Allocators[0].CardBand.Least == 7*gib-100*mib,
+		"%+v", s.Allocators[0])
+	assert.That(t, s.Allocators[1].ReservedBand == nil && s.Allocators[1].CardBand == nil, "a band of a number that is known: %+v", s.Allocators[1])
 }
 
 // TestAllocators: which variable of torch's, whole commands, and rows that were left out.

@@ -288,6 +288,38 @@ class DryRunTest(DryRunCase):
         )
         self.assertIn("computed", printed)
 
+    def band(self, plan):
+        fit = json.loads(subprocess.run([MEMPROF, "fit", "--json", plan], stdout=subprocess.PIPE, text=True, check=True).stdout)
+        return fit["compared"]["peak_requested_band"]
+
+    def test_a_workspace_of_unknown_size_is_a_band(self):
+        plan, _ = self.script(
+            """
+            x, filters = torch.empty(8, 8, 32, 32, device="cuda"), torch.empty(16, 8, 3, 3, device="cuda")
+            torch.nn.functional.conv2d(x, filters, padding=1)
+            """
+        )
+        tensors = 4 * (8 * 8 * 32 * 32 + 16 * 8 * 3 * 3 + 8 * 16 * 32 * 32)  # with channels last they are the likely workspace, too
+        self.assertEqual(self.peak(plan), 2 * tensors)
+        self.assertEqual(self.band(plan), {"least": tensors, "greatest": 2 * tensors + 18 * MIB})
+
+    def test_a_workspace_that_a_recording_has_is_no_band(self):
+        plan, _ = self.script(
+            """
+            x, filters = torch.empty(32, 2048, 7, 7, device="cuda"), torch.empty(512, 2048, 1, 1, device="cuda")
+            torch.nn.functional.conv2d(x, filters)
+            """
+        )
+        band = self.band(plan)
+        self.assertEqual(band["least"], band["greatest"])
+        self.assertEqual(band["least"], self.peak(plan))
+
+    def test_other_values_of_an_argument(self):
+        plan, _ = self.record("-c", "import sys, torch; x = torch.empty(int(sys.argv[2]), 2**18, device='cuda')", "--rows", "4")
+        tried = subprocess.run([MEMPROF, "fit", plan, "--try", "rows=8,16", "--json"], stdout=subprocess.PIPE, text=True, check=True).stdout
+        found = {t["value"]: t["peak_requested_band"]["greatest"] for t in json.loads(tried)["tries"]}
+        self.assertEqual(found, {"8": 8 * MIB, "16": 16 * MIB})
+
     def test_a_partial_plan_is_refused(self):
         plan, _ = self.script("x = torch.ones(1000, device='cuda'); raise ValueError(1)", status=1)
         fit = subprocess.run([MEMPROF, "fit", plan], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

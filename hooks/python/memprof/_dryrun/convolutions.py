@@ -2,7 +2,7 @@
 
 Their bytes depend on the algorithm that cuDNN's heuristics choose. `convolutions.txt` has those that were recorded, by
 direction, type and shapes (samples/convolutions.py makes it of recordings). For others there are rules that explain
-most of the table, and limits between which all of it lies:
+most of the table, and limits between which all but four of it lie:
 
   - tensor cores read and write channels last, so a convolution of contiguous tensors has room for its three tensors in
     that order, with channels rounded up to 4 elements in float32 and 8 in half precision;
@@ -15,6 +15,7 @@ import json
 import os
 
 PARTS = 9 << 20  # bytes; no recorded convolution has more room for parts of sums
+BATCHED = 128 << 20  # bytes; none has a product of each image that would take more
 
 
 def ways(torch, storages):
@@ -51,8 +52,11 @@ class _Workspaces:
         if self._log:
             with open(self._log, "a") as log:
                 log.write(json.dumps([self._storages.requests, key]) + "\n")
-        known = self._known.get(key)
-        self._storages.workspace(result, known if known is not None else convolution.expected()[1])
+        size = self._known.get(key)
+        if size is None:
+            _, size, most = convolution.expected()
+            self._storages.guess(result, size, most)
+        self._storages.workspace(result, size)
 
 
 class Convolution:
@@ -78,10 +82,10 @@ class Convolution:
         around = sum(map(self._channels_last, (self.x, self.y))) if self.x.is_contiguous() else 0
         if all(n == 1 for n in self.weight.shape[2:]):
             batched = self.x.shape[0] * self.weight.numel() * self.weight.element_size() if self.kind == "filter" else 0
-            return 0, min(batched, around), max(batched, around) + parts
+            return 0, min(batched, around), max(batched if batched <= BATCHED else 0, around) + PARTS
         whole = around + self._channels_last(self.weight) * bool(around)
         if self.kind != "filter" and self.x.shape[1] < 4:  # the first layer of a network
-            return 0, 0, whole + parts
+            return 0, 0, whole + PARTS
         return 0, whole + parts // 2, whole + 2 * PARTS
 
     def _channels_last(self, tensor):

@@ -67,6 +67,12 @@ class Storages:
             raise self._out_of_memory("CUDA out of memory. Tried to allocate %d bytes on the simulated device." % size)
         return address
 
+    def guess(self, result, likely, most):
+        """Records that the size of an operator's next workspace is not known: it may have from 0 to `most` bytes, and requests `likely`."""
+        self.note(result)
+        if most:
+            self.library.memprof_label(self.address(result), _hook.fields({"workspace": likely, "workspace_most": most}))
+
     def workspace(self, result, *sizes):
         """An operator allocates workspaces of these sizes, in bytes, after its result, and frees them at its end."""
         self.note(result)
