@@ -85,32 +85,32 @@ var torchSettings = []string{
 const Placements = 24
 
 // Compare replays a process under the presets, compact with a trim and with other handles, and a job of PyTorch's under its own
-// allocator with several settings. Rows are left out that differ little from others. The error may be
+// allocator with several settings. Without all, rows are left out that differ little from others. The error may be
 // [tune.ErrNothing].
-func Compare(ctx context.Context, j *Job) (*Comparison, error) {
+func Compare(ctx context.Context, j *Job, all bool) (*Comparison, error) {
 	c := &Comparison{Process: j.Name}
 	survey, err := Look(j)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.memprof(ctx, j, survey); err != nil {
+	if err := c.memprof(ctx, j, survey, all); err != nil {
 		return nil, fmt.Errorf("%s: %w", j.Name, err)
 	}
 	if j.Torch == nil {
 		return c, nil
 	}
-	if err := c.torch(j, survey); err != nil {
+	if err := c.torch(j, survey, all); err != nil {
 		return nil, fmt.Errorf("%s: replay under PyTorch's allocator: %w", j.Name, err)
 	}
 	return c, nil
 }
 
-func (c *Comparison) memprof(ctx context.Context, j *Job, s *Survey) error {
+func (c *Comparison) memprof(ctx context.Context, j *Job, s *Survey, all bool) error {
 	policies := tune.Compared()
 	if j.Recorded.Allocator == "memprof" && !slices.Contains(policies, j.Recorded.Policy) {
 		policies = append(policies, j.Recorded.Policy)
 	}
-	return c.replay(ctx, j, s, policies, false)
+	return c.replay(ctx, j, s, policies, all)
 }
 
 // tuned replays a process under policies: a part of them in each pass, side by side.
@@ -181,7 +181,7 @@ func (c *Comparison) hasAlike(row *Replayed) bool {
 
 // torch puts the rows of PyTorch's own allocator first: as it is, with expandable segments, as recorded, and of all others
 // the one that reserves least.
-func (c *Comparison) torch(j *Job, s *Survey) error {
+func (c *Comparison) torch(j *Job, s *Survey, all bool) error {
 	settings := torchSettings
 	if j.Recorded.Allocator == "torch" && !slices.Contains(settings, j.Recorded.Setting) {
 		if _, err := parseSetting(j.Recorded.Setting, *j.Torch); err == nil {
@@ -200,7 +200,7 @@ func (c *Comparison) torch(j *Job, s *Survey) error {
 	}
 	var shown []string
 	for i := range rows {
-		if rows[i].Allocator == j.Recorded || i == best || i < 2 {
+		if all || rows[i].Allocator == j.Recorded || i == best || i < 2 {
 			shown = append(shown, settings[i])
 		}
 	}

@@ -30,6 +30,7 @@ const fitExits = `0 found, and with --card or --try the job fits under some allo
 
 type fitOptions struct {
 	Card string
+	All  bool
 	Try  string
 	processFlags
 	formatFlags
@@ -44,7 +45,8 @@ func newFitCommand() *cobra.Command {
 with expandable segments, and with the best of six more settings of
 PYTORCH_CUDA_ALLOC_CONF) and under memprof's: the presets classic and compact,
 compact with --trim iteration, and compact with other handles where they change
-the reserved memory or the driver calls by more than 1 %. The columns are
+the reserved memory or the driver calls by more than 1 %. --all prints the rows
+that are left out. The columns are
 
   reserved    peak reserved memory on the recorded device
   band        the same over all placements of segments that were tried: where
@@ -91,6 +93,7 @@ needs most decides the least card, and the one that reserves most is compared.`,
 }
 
 func (o *fitOptions) addFlags(flags *pflag.FlagSet) {
+	flags.BoolVar(&o.All, "all", false, "print all settings and handles that were tried")
 	flags.StringVar(&o.Card, "card", "", "`card` to answer yes or no for: a size, 80GiB, or a name, "+strings.Join(accounting.CardNames(), ", "))
 	flags.StringVar(&o.Try, "try", "", "run the job of a plan again without a GPU, with other `values` of an argument: batch=16,32,64, or batch=16..512 for the largest that fits")
 	o.processFlags.add(flags)
@@ -136,7 +139,7 @@ func (o *fitOptions) run(ctx context.Context, stdout, stderr io.Writer, paths []
 		return exit.Usagef("%s: nothing to replay: no allocation was recorded", strings.Join(paths, ", "))
 	}
 	most := slices.MaxFunc(jobs, func(a, b *fit.Job) int { return cmp.Compare(a.Reserved, b.Reserved) })
-	if result.Compared, err = fit.Compare(ctx, most); err != nil {
+	if result.Compared, err = fit.Compare(ctx, most, o.All); err != nil {
 		return exit.Input(err)
 	}
 	options := fit.Options{Card: result.Bytes}

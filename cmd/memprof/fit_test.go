@@ -75,7 +75,7 @@ func TestFitJSON(t *testing.T) {
 	b := newBench(t)
 	sample, err := filepath.Abs("../../samples/zoo/alexnet")
 	assert.NoError(t, err)
-	found := b.fit("--card", "1800MiB", sample)
+	found := b.fit("--all", "--card", "1800MiB", sample)
 	peaks, recorded := map[string]int64{}, 0
 	for i, r := range found.Rows {
 		name := strings.TrimSpace(r.Allocator + " " + r.Setting + r.Preset)
@@ -98,7 +98,7 @@ func TestFitJSON(t *testing.T) {
 	if peaks["torch native"] != alexnetNative || peaks["torch expandable_segments:True"] != alexnetExpandable {
 		t.Errorf("native %d and expandable %d bytes, want %d and %d", peaks["torch native"], peaks["torch expandable_segments:True"], alexnetNative, alexnetExpandable)
 	}
-	for _, want := range []string{"memprof classic", "memprof compact", "memprof compact changed"} {
+	for _, want := range []string{"torch max_split_size_mb:64", "torch roundup_power2_divisions:8", "memprof classic", "memprof compact", "memprof compact changed"} {
 		assert.That(t, peaks[want] != 0, "no row of %s, only of %v", want, peaks)
 	}
 	r := found.Rows[0]

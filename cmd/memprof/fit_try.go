@@ -87,8 +87,8 @@ func (o *fitOptions) try(ctx context.Context, stdout, stderr io.Writer, paths []
 	if t.asked, err = parseTry(o.Try); err != nil {
 		return err
 	}
-	if len(paths) != 1 || o.given() {
-		return exit.Usagef("--try takes one plan, without --process")
+	if len(paths) != 1 || o.All || o.given() {
+		return exit.Usagef("--try takes one plan, without --all and --process")
 	}
 	run, err := openRun(paths[0])
 	if err != nil {

@@ -128,7 +128,7 @@ func TestPrintedText(t *testing.T) {
 		{"diff", recording, other}, {"diff", "--markdown", recording, other}, {"diff", "--json", recording, other},
 		{"check", recording, "--config", plainGates}, {"check", recording, "--config", plainGates, "--json"},
 		{"check", recording, "--config", plainGates, "--annotations", "--junit", ci("junit.xml"), "--markdown", ci("summary.md")},
-		{"fit", recording}, {"fit", "--json", "--card", "1MiB", recording}, {"fit", "--markdown", recording},
+		{"fit", recording}, {"fit", "--json", "--card", "1MiB", recording}, {"fit", "--all", recording}, {"fit", "--markdown", recording},
 		{"top", "--once", recording}, {"top", "--once", "--json", recording},
 		{"record", "--finish", recording},
 		{"explain", ranOut}, {"explain", "--json", ranOut},
