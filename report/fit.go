@@ -183,8 +183,13 @@ func fitBefore(r *Fit) []layout.Cell {
 			d := p.Devices[fitNumber]
 			if !d.Measured && d.Driver+d.Libraries == 0 {
 				notes = append(notes, layout.Cell{
-					Text: plain.Shorten(p.Name, 32) + ": what the driver and other libraries take is not recorded, and in no number: 0.5 to 1.1 GiB with PyTorch on H200s", Tone: layout.Warned,
+					Text: plain.Shorten(p.Name, 32) + ": what the driver and other libraries take is not recorded, and in no number: 0.5 to 1.1 GiB with PyTorch on H200s (--card NAME assumes it)", Tone: layout.Warned,
 				})
+				continue
+			}
+			if d.Assumed {
+				notes = append(notes, layout.Note(fmt.Sprintf("%s, device %d: %s are assumed for context, code and cuBLAS, as PyTorch 2.11 takes on an H200; NCCL is not in it",
+					plain.Shorten(p.Name, 32), fitNumber, plain.FormatSize(d.Driver)))...)
 				continue
 			}
 			text := fmt.Sprintf("%s, device %d: driver overhead %s", plain.Shorten(p.Name, 32), fitNumber, plain.FormatSize(d.Driver))

@@ -28,7 +28,7 @@ func FitJSON(w io.Writer, r *Fit) error {
 		p := &r.Processes[i]
 		for _, fitNumber := range fitDevices(p) {
 			d := p.Devices[fitNumber]
-			line := jsonFitProcess{Process: p.Name, Failed: p.Failed, Device: fitNumber, Driver: d.Driver, Libraries: d.Libraries, Measured: d.Measured}
+			line := jsonFitProcess{Process: p.Name, Failed: p.Failed, Device: fitNumber, Driver: d.Driver, Libraries: d.Libraries, Measured: d.Measured, Assumed: d.Assumed}
 			if d.Measured {
 				line.Unexplained = &d.Unexplained
 			}
@@ -87,6 +87,7 @@ type jsonFitProcess struct {
 	Unexplained *int64 `json:"unexplained_bytes"`
 	Libraries   int64  `json:"other_libraries_bytes"`
 	Measured    bool   `json:"measured"`
+	Assumed     bool   `json:"assumed"` // driver overhead is, of the card's name
 }
 
 // jsonFitRow is a job under one allocator.

@@ -100,8 +100,10 @@ type Job struct {
 	Simulated bool // the device is: events say all that is in use
 	DryRun    bool // it may have workspaces of unknown sizes
 	// Read is what others than the arenas and other libraries use, by device, as the device accounting has it.
-	Read   map[int32]Reading
-	survey *Survey
+	Read map[int32]Reading
+	// Assumed is what the driver and other libraries are taken to use of each device, in bytes, if the recording says nothing of it.
+	Assumed int64
+	survey  *Survey
 }
 
 // Reading is the driver's memory after an event, in bytes.

@@ -46,6 +46,7 @@ type Device struct {
 	// Unexplained is the part of Driver that no event explains.
 	Unexplained int64
 	Measured    bool // Driver is all: of a reading of the device's used memory, or of a simulated device
+	Assumed     bool // Driver is [Job.Assumed]
 }
 
 // Look reads a process once.
@@ -144,6 +145,11 @@ func (s *Survey) finish(j *Job, atReading map[int32]int64) {
 		d := s.device(number)
 		d.Unexplained, d.Measured = r.Bytes-atReading[number], true
 		d.Driver += d.Unexplained
+	}
+	for _, d := range s.Devices {
+		if d.Assumed = j.Assumed > 0 && !d.Measured && d.Driver+d.Libraries == 0; d.Assumed {
+			d.Driver, d.Unexplained = j.Assumed, j.Assumed
+		}
 	}
 }
 

@@ -74,6 +74,9 @@ func (p *replay) on(number int32) *device {
 		}
 	}
 	d := &device{number: number}
+	if p.card != nil {
+		d.others = uint64(max(p.card.Base[number], 0)) // until an event says more
+	}
 	p.devices = append(p.devices, d)
 	return d
 }

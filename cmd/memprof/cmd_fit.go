@@ -19,6 +19,7 @@ import (
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/hooks"
 	"github.com/memprof/memprof/report"
 	"github.com/memprof/memprof/report/summary"
 	"github.com/memprof/memprof/trace/dataset"
@@ -55,7 +56,8 @@ that are left out. The columns are
   least card  bytes that must be free before the job begins. It also completes
               on the larger cards that were tried; a single one on which it does
               not is named. CUDA context, kernels, other libraries, and bytes
-              that the device accounting could not explain are in it
+              that the device accounting could not explain are in it. A
+              snapshot does not have them: --card NAME assumes those of an H200
   without     least card if the job does without requests that failed and were
   workspaces  freed at once, if 1 % smaller. cuDNN falls back on smaller
               workspaces, which no recording has: the true least card is between
@@ -138,6 +140,13 @@ func (o *fitOptions) run(ctx context.Context, stdout, stderr io.Writer, paths []
 	if len(jobs) == 0 {
 		return exit.Usagef("%s: nothing to replay: no allocation was recorded", strings.Join(paths, ", "))
 	}
+	if _, named := accounting.CardNamed(o.Card); named {
+		for _, j := range jobs {
+			if j.Torch != nil {
+				j.Assumed = hooks.DryRunContext + ofCUBLAS
+			}
+		}
+	}
 	most := slices.MaxFunc(jobs, func(a, b *fit.Job) int { return cmp.Compare(a.Reserved, b.Reserved) })
 	if result.Compared, err = fit.Compare(ctx, most, o.All); err != nil {
 		return exit.Input(err)
@@ -157,6 +166,10 @@ func (o *fitOptions) run(ctx context.Context, stdout, stderr io.Writer, paths []
 	}
 	return nil
 }
+
+// ofCUBLAS is what cuBLAS takes of the driver for the handles of two threads, the script's and autograd's, in bytes: measured as
+// [hooks.DryRunContext] was.
+const ofCUBLAS = 2 * 32 << 20
 
 // wholePlan refuses a dry run that ended early: what it lacks may need more.
 func wholePlan(plan *recording.Recording) error {
