@@ -76,11 +76,11 @@ func newHooksBuildCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "build [PYTHON]",
 		Short: "Compile the torch shim for an installed torch",
-		Long: `Compiles the torch shim for the torch of a Python, by default python3, and prints
-the file's path.
-memprof record does this at first use; build it here for machines without a
-compiler, and give it to them with record --shim. In an image's Dockerfile, set
-MEMPROF_CACHE to a folder of the image first: all its users then have the shim.
+		Long: `Compiles the torch shim for the torch of a Python, by default python3, and
+prints the file's path. memprof record does this at first use; build it here
+for machines without a compiler, and give it to them with record --shim. In an
+image's Dockerfile, set MEMPROF_CACHE to a folder of the image first: all its
+users then have the shim.
 Without a shim, PyTorch's plug-in allocator is recorded: allocations, streams
 and pools, but no memory history and no tensors of other processes.`,
 		Annotations: exitCodes(hooksExits),

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"cmp"
 	"errors"
 	"io"
 	"math"
@@ -14,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/replay"
@@ -24,16 +22,16 @@ const replayExits = `0 replayed, even if requests failed; 2 wrong usage, or an i
   3 memprof failed`
 
 type replayOptions struct {
-	Ops      string
-	Limit    sizeFlag
-	Headroom sizeFlag
-	Policy   policyFlags
-	Growth   growthFlag
-	GC       bool
-	Fraction float64
-	Memory   string
-	Physical sizeFlag // 0: no end
-	JSON     bool
+	Ops         string
+	Limit       sizeFlag
+	Policy      policyFlags
+	Growth      growthFlag
+	GC          bool
+	Fraction    float64
+	Memory      string
+	Physical    sizeFlag // 0: no end
+	Granularity sizeFlag
+	JSON        bool
 }
 
 // growthFlag is TensorFlow's allow_growth: without it the first request takes the whole limit.
@@ -71,7 +69,7 @@ func growthWithValue(args []string) []string {
 }
 
 func newReplayCommand() *cobra.Command {
-	opts := replayOptions{Memory: "vmm", Growth: true}
+	opts := replayOptions{Memory: "vmm", Granularity: 2 << 20, Growth: true}
 	cmd := &cobra.Command{
 		Use:   "replay --ops FILE --limit SIZE",
 		Short: "Run hand-written requests through the allocator's model",
@@ -119,27 +117,23 @@ func (o *replayOptions) addFlags(flags *pflag.FlagSet) {
 	flags.Var(&o.Growth, "growth", "as TensorFlow's allow_growth: false takes the whole limit at the first request")
 	flags.BoolVar(&o.GC, "gc", false, "release idle regions before a request fails")
 	flags.Float64Var(&o.Fraction, "fragmentation-fraction", 0, "split a chunk if at least this `share` of the limit would be left over (default: 128 MiB)")
-	flags.Var(&o.Headroom, "headroom", "bytes of --physical that a growth beyond the request leaves free")
-	flags.StringVar(&o.Memory, "memory", o.Memory, "`kind` of memory: vmm, where growths join, also as vmm:PAGE with another size than 2 MiB to round growths up to; or separate, where each growth is a region")
+	flags.StringVar(&o.Memory, "memory", o.Memory, "`kind` of memory: vmm, where growths join, or separate, where each growth is a region")
 	flags.Var(&o.Physical, "physical", "memory of the device (default: unlimited)")
+	flags.Var(&o.Granularity, "granularity", "unit that vmm rounds growths up to")
 	flags.BoolVar(&o.JSON, "json", false, "print JSON")
 }
 
 func (o *replayOptions) allocator() (*bfc.Allocator, error) {
 	device := bfc.DeviceOptions{Physical: uint64(o.Physical)}
-	kind, page, _ := strings.Cut(o.Memory, ":")
-	if kind != "vmm" {
-		kind = o.Memory // it has no page
-	}
-	if err := oneOf("memory", kind, "vmm", "separate"); err != nil {
+	if err := oneOf("memory", o.Memory, "vmm", "separate"); err != nil {
 		return nil, err
 	}
-	if kind == "vmm" {
-		size, err := plain.ParseSize(cmp.Or(page, "2MiB"))
-		if err != nil || size < bfc.Granule || size&(size-1) != 0 {
-			return nil, exit.Usagef("--memory %s: want a page of a power of two from 256", o.Memory)
+	if o.Memory == "vmm" {
+		device.VMM = true
+		device.Granularity = uint64(o.Granularity)
+		if g := device.Granularity; g < bfc.Granule || g&(g-1) != 0 {
+			return nil, exit.Usagef("--granularity %d: want a power of two from 256", g)
 		}
-		device.VMM, device.Granularity = true, uint64(size)
 	}
 	if math.IsNaN(o.Fraction) {
 		return nil, exit.Usagef("--fragmentation-fraction %v: want a number", o.Fraction)
@@ -148,7 +142,7 @@ func (o *replayOptions) allocator() (*bfc.Allocator, error) {
 	if policy.Trim.When == bfc.TrimIdle {
 		return nil, exit.Usagef("--trim %s: operations have no times", &o.Policy.Trim)
 	}
-	policy.Headroom = uint64(o.Headroom)
+	policy.Headroom = 0 // --physical is all the allocator's
 	options := policy.ForArena(bfc.Arena{Total: bfc.NoLimit, Granularity: max(device.Granularity, bfc.Granule)}).Options
 	options.Limit, options.FragmentationFraction, options.GarbageCollection = uint64(o.Limit), o.Fraction, o.GC
 	if !o.Growth {

@@ -24,7 +24,7 @@
 // The allocator is specified by package bfc, and `memprof lab replay` gives it a bfc.Device as its memory.
 // Another allocator prints the same results if its memory does this:
 //
-//	--memory vmm       It coalesces. A page is 2 MiB, or PAGE of --memory vmm:PAGE. Each grant
+//	--memory vmm       It coalesces. A page is --granularity bytes, 2 MiB by default. Each grant
 //	                   begins where the one before it ends, so that there is one region. When gc has
 //	                   released it, the next grant has its addresses again.
 //	--memory separate  It does not coalesce. A page is 256 bytes. Each grant is a region of its own,
