@@ -197,7 +197,7 @@ func TestPageInBrowser(t *testing.T) {
 	t.Run("names are text", func(t *testing.T) {
 		n := b.Eval(`document.querySelectorAll('img, iframe, object, embed').length`)
 		assert.That(t, n == 0.0, "%v elements came from names", n)
-		assert.Equal(t, b.Eval(`document.title`), "memprof report", "the title")
+		assert.Equal(t, b.Eval(`document.title`), "runs/mine", "the title")
 	})
 	t.Run("the policy holds", func(t *testing.T) {
 		if got := b.Eval(`new Promise((done) => {
