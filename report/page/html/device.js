@@ -21,7 +21,7 @@ class DeviceView {
     this.classes = null;
     this.root = element('div', { class: 'device' });
     const [from, ...findings] = device.first;
-    this.root.append(element('div', { class: 'provenance' }, ...noteLines(from.before)), this.tiles(),
+    this.root.append(element('div', { class: 'provenance' }, ...noteLines(from.before)),
       element('div', { class: 'findings' }, ...findings.map(sectionCard)));
     if (device.empty) {
       this.root.append(card('Timeline', 'timeline', element('p', { class: 'empty', text: 'No memory was allocated on this device.' })));
@@ -38,12 +38,6 @@ class DeviceView {
     this.root.append(this.iterations.root, growthList(this), ...sectionCards(device.sections));
     theme.listeners.push(() => this.recolor());
     if (this.frames) this.pin.first();
-  }
-
-  tiles() {
-    return element('div', { class: 'tiles' }, ...this.device.tiles.map((tile) => element('div', { class: 'tile' + (tile.tone ? ' tone-' + tile.tone : '') },
-      element('span', { class: 'tile-name', text: tile.name }), element('span', { class: 'tile-value', text: tile.value }),
-      element('span', { class: 'tile-note', text: tile.note }))));
   }
 
   timelineCard() {
