@@ -96,7 +96,9 @@ func (s *Screen) categorySection(width int) layout.Section {
 	}
 	for i := range s.Categories {
 		c := &s.Categories[i]
-		out.Rows = append(out.Rows, layout.Row(c.Category, plain.FormatSize(c.Bytes), plain.FormatPercent(plain.Ratio(c.Bytes, s.Requested)), c.where(room)))
+		row := layout.Row(c.Category, plain.FormatSize(c.Bytes), plain.FormatPercent(plain.Ratio(c.Bytes, s.Requested)), c.where(room))
+		row[0].Link = "allocations/" + c.Category
+		out.Rows = append(out.Rows, row)
 	}
 	out.Rows = append(out.Rows, layout.Toned(layout.Strong, layout.Row("requested", plain.FormatSize(s.Requested), plain.FormatPercent(plain.Ratio(s.Requested, s.Requested)), "")))
 	for _, b := range s.Beside {

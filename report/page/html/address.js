@@ -64,7 +64,9 @@ class Address {
 
   read() {
     this.written = location.hash;
-    this.show(new URLSearchParams(location.hash.slice(1)));
+    const part = document.getElementById(location.hash.slice(1));
+    if (part) part.scrollIntoView();
+    else this.show(new URLSearchParams(location.hash.slice(1)));
   }
 
   changed() {

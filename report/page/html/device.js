@@ -30,6 +30,9 @@ class DeviceView {
     }
     const story = oomStory(this);
     if (story) this.root.append(story);
+    this.root.addEventListener('click', ({ target }) => {
+      if (target.dataset.category && this.frames) this.evidence(target.dataset.category);
+    });
     this.timeline = new Timeline(this);
     this.root.append(this.timelineCard());
     this.charts = [];
@@ -102,6 +105,13 @@ class DeviceView {
     if (this.device.stripes && this.device.stripes.seq.length > 0) this.charts.push(new Stripes(this));
     for (const cache of this.device.subjects.kv || []) this.charts.push(new CacheUse(this, cache));
     this.root.append(this.pin.root, ...this.charts.map((chart) => chart.root), ...this.parts.map((part) => part.root));
+  }
+
+  // evidence shows the allocations of a category at the peak alone, if there are any.
+  evidence(category) {
+    this.allocations.filters = [];
+    this.pin.peak();
+    if (this.allocations.groups.some((group) => this.allocations.keyOf(group, 'category')[0] === category)) this.allocations.filter('category', category, category);
   }
 
   // showInstant has all parts show the pinned instant.

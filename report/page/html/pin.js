@@ -19,7 +19,7 @@ class Pin {
         element('div', { class: 'buttons' }, button('⇤', 'Previous stored instant', () => this.step(-1)), button('←', 'Previous event', () => this.stepEvent(-1)),
           button('→', 'Next event', () => this.stepEvent(1)), button('⇥', 'Next stored instant', () => this.step(1)),
           ...(view.device.ooms.length > 0 ? [button('Failure', 'Pin the first request that failed', () => this.first())] : []),
-          button('Peak', 'Pin the peak of the run', () => this.show(this.instants.stored(Math.max(0, this.withReason(4))))))),
+          button('Peak', 'Pin the peak of the run', () => this.peak()))),
       this.snap, this.reach,
       element('p', { class: 'note exact' }, 'The same in a terminal: ', this.command, copyButton(() => this.command.textContent)));
     this.explain();
@@ -32,7 +32,12 @@ class Pin {
   // first pins what the page opens at: the first request that failed, else the peak.
   first() {
     const failed = this.withReason(64);
-    this.show(this.instants.stored(failed >= 0 ? failed : Math.max(0, this.withReason(4))));
+    if (failed >= 0) this.show(this.instants.stored(failed));
+    else this.peak();
+  }
+
+  peak() {
+    this.show(this.instants.stored(Math.max(0, this.withReason(4))));
   }
 
   // explain says which events can be pinned.
