@@ -19,7 +19,10 @@ function sectionTable(section) {
   const head = element('thead', {}, row(section.columns.map((c) => c.name), 'th'));
   const table = element('table', {}, head, element('tbody', {}, ...section.rows.map((cells) => row(cells, 'td'))));
   if (section.total.length > 0) table.append(element('tfoot', {}, row(section.total, 'td')));
-  return element('div', { class: 'scroll' }, table);
+  const box = element('div', { class: 'scroll' }, table);
+  // Arrow keys scroll a table that is wider than the window.
+  new ResizeObserver(() => { box.tabIndex = box.scrollWidth > box.clientWidth ? 0 : -1; }).observe(box);
+  return box;
 }
 
 function sectionCard(section) {
