@@ -2,7 +2,10 @@ package report
 
 import (
 	"bytes"
+	"flag"
 	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -20,6 +23,8 @@ import (
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/tracetest/assert"
 )
+
+var axePath = flag.String("axe", "", "check pages with the axe-core in this file: those of the tests, and those that -page, a pattern, names")
 
 // press has the page take a key.
 func press(b *reporttest.Browser, key string) {
@@ -197,7 +202,7 @@ func TestFindingsLinkToEvidence(t *testing.T) {
 		seen := b.Eval(fmt.Sprintf(`(() => {
 			const node = document.getElementById(%q);
 			const box = node && node.getBoundingClientRect();
-			return Boolean(box) && box.height > 20 && box.top >= -1 && box.top < innerHeight;
+			return Boolean(box) && node.contains(document.elementFromPoint(box.left + 30, box.top + 20)); // nothing covers it
 		})()`, id))
 		assert.Equal(t, seen, true, "the top of #%s is seen after a click", id)
 		switch category {
@@ -365,6 +370,36 @@ func accessPages(t *testing.T) map[string][]byte {
 	c.BaseCourse, c.NewCourse = CourseOf([]*analysis.Result{reporttest.Training(5, 3, 4)}), CourseOf([]*analysis.Result{reporttest.Training(7, 3, 4)})
 	assert.NoError(t, DiffHTML(&diff, c))
 	return map[string][]byte{"rich": pageOf(t, servingPage(t)), "diff": diff.Bytes(), "troubled": pageOf(t, page.Page{Results: []*analysis.Result{troubled()}, Path: "run"})}
+}
+
+// TestAxe runs axe-core, which is not in this tree: make axe.
+func TestAxe(t *testing.T) {
+	if *axePath == "" {
+		t.Skip("no -axe")
+	}
+	axe, err := os.ReadFile(*axePath)
+	assert.NoError(t, err)
+	pages := accessPages(t)
+	files, err := filepath.Glob(*pagePath)
+	assert.NoError(t, err)
+	for _, file := range files {
+		pages[filepath.Base(file)], err = os.ReadFile(file)
+		assert.NoError(t, err)
+	}
+	b := reporttest.NewBrowser(t)
+	for name, html := range pages {
+		for i, scheme := range []string{"light", "dark", "light"} {
+			theme(b, scheme)
+			wide(b, []int{1360, 1360, 420}[i])
+			b.Open(html)
+			b.Eval(string(axe) + "; ''")
+			found, _ := b.Eval(`axe.run({ resultTypes: ['violations'] }).then(({ violations, passes }) => [violations.filter((v) => v.impact === 'serious' || v.impact === 'critical'), violations, passes]
+				.map((list) => list.map((v) => v.impact + ' ' + v.id + ' at ' + v.nodes.length + ', ' + v.nodes.slice(0, 3).map((n) => n.html.slice(0, 120) + ' ' + n.failureSummary).join(' | ')).join('\n')))`).([]any)
+			assert.Must(t, len(found) == 3 && len(found[2].(string)) > 1000, "%s: axe found %v", name, found)
+			t.Logf("%s, %s: all violations: %s", name, scheme, found[1])
+			assert.Equal(t, found[0], "", "%s, %s: serious violations", name, scheme)
+		}
+	}
 }
 
 // withoutStacks is a recording whose allocations have no call stacks.
