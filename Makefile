@@ -14,6 +14,7 @@
 #   make peaks       what the recordings of samples/ reserve under both presets and PyTorch's allocator; compact against what it was
 #   make fuzz        every verb over changed files, ten minutes a target (FUZZTIME=1m for less)
 #   make bench       the benchmarks that need no GPU
+#   make axe         checks pages of samples with axe-core, which it gets from npm
 #   make page-bench  a table of what pages of one and ten million events and a served recording of a hundred million take, in
 #                    headless Chromium: how soon they are there, a frame while panning, an answer, bytes an event (300 MB)
 #   make gpu-check   the acceptance suite, on a machine with a CUDA GPU and torch (needs no Go there): PART=1 runs a part,
@@ -34,7 +35,7 @@ DEMO := demo-run
 DEMO_JOB = $(shell python3 -c 'import sys, torch, torchvision; sys.exit(not torch.cuda.is_available())' >/dev/null 2>&1 \
 	&& echo python3 samples/jobs/resnet50.py --iterations 20 || echo bin/memprof lab rerun samples/resnet50)
 
-.PHONY: build hook demo check test go-lint go-quick c-quick python-quick go-test race-test c-test python-test torch-test torch-there tested duckdb-test rings campaign fits peaks fuzz soak bench page-bench gpu-check dist dist-check clean
+.PHONY: build hook demo check test go-lint go-quick c-quick python-quick go-test race-test c-test python-test torch-test torch-there tested duckdb-test rings campaign fits peaks fuzz soak bench axe page-bench gpu-check dist dist-check clean
 
 build: hook
 	go build -tags $(TAGS) -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/memprof ./cmd/memprof
@@ -163,6 +164,15 @@ page-bench:
 	go test ./report/view -run TestLargeView -view-events 100000000 -count 1 -v -timeout 30m; } | \
 	awk -F '\t' 'BEGIN { line = "%-86s  %-18s  %s\n"; printf line, "measured, in headless Chromium", "value", "promised" } \
 	sub(/.*row: /, "") { printf line, $$1, $$2, $$3; fflush(); next } /FAIL|want|panic/ { print }'
+
+# Training, CUDA graphs, a KV cache, snapshots of PyTorch, a comparison; a page with a request that failed is one of the test's own.
+AXE_PAGES := samples/resnet50 samples/gpt2 samples/irregular/graphs samples/irregular/prefill samples/snapshots/native.pickle.gz samples/snapshots/pools-expandable-cut.pickle.gz
+
+axe: build
+	@set -e; dir=$$(mktemp -d); trap 'rm -rf $$dir' EXIT; npm install --silent --no-audit --no-fund --prefix $$dir axe-core@4; \
+	for of in $(AXE_PAGES); do bin/memprof report --html -o $$dir/$$(basename $$of).html $$of; done; \
+	bin/memprof diff --html -o $$dir/diff.html samples/resnet50 samples/zoo/resnet50; \
+	go test ./report -run TestAxe -count 1 -axe $$dir/node_modules/axe-core/axe.min.js -page "$$dir/*.html"
 
 # With TORCH_TESTS=DIR only PyTorch's own tests in that folder: samples/checks/torch_tests.py says how.
 gpu-check:

@@ -405,7 +405,7 @@ func DiffHTML(w io.Writer, c Compared) error {
 			courses = append(courses, page.NewCourse(of.name, figure.ReducePoints(of.points, overlaidPoints)))
 		}
 	}
-	return page.WriteDiff(w, diffHead(c), pageParts(c), courses)
+	return page.WriteDiff(w, fmt.Sprintf("%s -> %s", strings.Join(c.BaseNames, " "), strings.Join(c.NewNames, " ")), diffHead(c), pageParts(c), courses)
 }
 
 // overlaidPoints is the most points of a course on the page of a comparison: about one a pixel.

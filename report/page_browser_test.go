@@ -197,7 +197,7 @@ func TestPageInBrowser(t *testing.T) {
 	t.Run("names are text", func(t *testing.T) {
 		n := b.Eval(`document.querySelectorAll('img, iframe, object, embed').length`)
 		assert.That(t, n == 0.0, "%v elements came from names", n)
-		assert.Equal(t, b.Eval(`document.title`), "memprof report", "the title")
+		assert.Equal(t, b.Eval(`document.title`), "runs/mine", "the title")
 	})
 	t.Run("the policy holds", func(t *testing.T) {
 		if got := b.Eval(`new Promise((done) => {
@@ -299,7 +299,7 @@ func TestDiffPageInBrowser(t *testing.T) {
 // In a window of 800 pixels no table has to be moved to read its last column.
 func TestNarrowPages(t *testing.T) {
 	b := reporttest.NewBrowser(t)
-	b.Must("Emulation.setDeviceMetricsOverride", map[string]any{"width": 800, "height": 900, "deviceScaleFactor": 1, "mobile": false}, nil)
+	wide(b, 800)
 	var diff bytes.Buffer
 	assert.NoError(t, DiffHTML(&diff, compared()))
 	for name, page := range map[string][]byte{"report": pageOf(t, richPage(t)), "diff": diff.Bytes()} {
@@ -327,7 +327,7 @@ func TestViewInAddress(t *testing.T) {
 		text, _ := b.Eval(`[location.hash, document.querySelector('.pin strong').textContent, document.querySelector('.in-view').textContent,
 			document.querySelector('select[aria-label=Overlay]').value, document.querySelector('#allocations .chips').textContent,
 			document.querySelector('#allocations input').value, document.querySelector('#space [aria-checked=true]').textContent,
-			document.querySelector('.flame-box [aria-checked=true]').textContent].join(' | ')`).(string)
+			document.querySelector('#flame [aria-checked=true]').textContent, document.querySelector('#allocations [aria-checked=true]').textContent].join(' | ')`).(string)
 		return text
 	}
 	b.Eval(`location.hash = '` + hash + `&unknown=1'`)
@@ -339,7 +339,7 @@ func TestViewInAddress(t *testing.T) {
 		}
 		return text
 	}
-	parts := []string{hash + " |", "event 700 ", "from=600000000&to=1700000000", "1.10 s of ", "| 1 | Category: activations × | decoder | Phase | Interval in view"}
+	parts := []string{hash + " |", "event 700 ", "from=600000000&to=1700000000", "1.10 s of ", "| 1 | Category: activations × | decoder | Phase | Interval in view | Phase"}
 	want := await(func(text string) bool {
 		return !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(text, part) })
 	})
@@ -379,9 +379,9 @@ func TestChartsBelowTheTimeline(t *testing.T) {
 	b.Click("canvas.stripes", 0.5, 0.85)
 	b.Says(t, ".pin strong", "event "+plain.FormatCount(result.Devices[0].Keyframes.Largest[0].Seq)+" ")
 	choose := func(name string) string {
-		b.Eval(`[...document.querySelectorAll('.flame-box [role=radio]')].find((button) => button.textContent === '` + name + `').click()`)
+		b.Eval(`[...document.querySelectorAll('#flame [role=radio]')].find((button) => button.textContent === '` + name + `').click()`)
 		b.Eval(reporttest.TwoFrames)
-		return b.Text(".flame-box .note")
+		return b.Text("#flame .note")
 	}
 	if got := choose("Interval in view"); !regexp.MustCompile(`^Mean of live bytes over time, [\d,]+ events in view, exact\.$`).MatchString(got) {
 		t.Errorf("the flame graph is of %q", got)

@@ -44,7 +44,7 @@ func TestPageSavedAndAltered(t *testing.T) {
 	}
 	cut := bytes.LastIndex(html, []byte("</script>\n<script>"))
 	var diff bytes.Buffer
-	assert.NoError(t, page.WriteDiff(&diff, layout.Section{Title: "Compared"}, nil, nil))
+	assert.NoError(t, page.WriteDiff(&diff, "a -> b", layout.Section{Title: "Compared"}, nil, nil))
 	at := bytes.Index(diff.Bytes(), []byte(`data-bytes="`)) + len(`data-bytes="1">`)
 	for name, c := range map[string]struct {
 		html []byte

@@ -134,6 +134,9 @@ func HTML(w io.Writer, p page.Page) error {
 	if s, several := ranksSection(p.Results); several {
 		p.Ranks = &s
 	}
-	p.Sections, p.Subjects, p.First = deviceSections, pageData, firstSections
+	p.Sections, p.Subjects, p.First, p.Title = deviceSections, pageData, firstSections, p.Path
+	if r := p.Results; len(r) > 0 && r[0].Job != nil && r[0].Job.Path == p.Path { // of one recording
+		p.Title = summary.Title(r[0].Job, ScreenColumns)
+	}
 	return page.Write(w, p)
 }

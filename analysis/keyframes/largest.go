@@ -12,8 +12,6 @@ import (
 type Stripe struct {
 	Seq, Freed  int64 // of its alloc event, and of its free; -1 if it was never freed
 	Birth, Gone int64 // times; of long recordings to within a few events
-	Arena       int32 // index into Result.Arenas
-	Addr        int64
 	Requested   int64
 	Origin      int32 // index into Origins
 }
@@ -108,7 +106,7 @@ func (r *Recorder) stripesOf(b *builder, end *End) []Stripe {
 	for i := range r.largest {
 		s := &r.largest[i]
 		out = append(out, Stripe{
-			Seq: s.Seq, Freed: s.freed, Birth: s.birth, Gone: s.gone, Arena: s.Arena, Addr: s.Addr, Requested: s.Requested, Origin: b.origin(&s.Block),
+			Seq: s.Seq, Freed: s.freed, Birth: s.birth, Gone: s.gone, Requested: s.Requested, Origin: b.origin(&s.Block),
 		})
 	}
 	slices.SortFunc(out, func(x, y Stripe) int { return cmp.Compare(x.Seq, y.Seq) })

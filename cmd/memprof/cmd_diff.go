@@ -65,7 +65,7 @@ func (o *diffOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&o.New, "new", nil, "`recording` to compare; may be given several times")
 	o.formatFlags.add(flags)
 	flags.BoolVar(&o.HTML, "html", false, "write one page instead")
-	flags.StringVarP(&o.Output, "output", "o", "", "with --html: write the page to this `file` (default: standard output)")
+	flags.StringVarP(&o.Output, "output", "o", "", "with --html: write the page into this `directory`, or to a file that ends in .html (default: standard output)")
 	o.Of.add(flags)
 	flags.IntVar(&o.Top, "top", 10, "print the `N` largest changes of each table but that of metrics; JSON has all")
 }
@@ -88,17 +88,12 @@ func (o *diffOptions) run(stdout, stderr io.Writer, args []string) error {
 	compared := report.Compared{Diff: compare.Compare(base, with), BaseNames: o.Base, NewNames: o.New, Top: o.Top}
 	if o.HTML {
 		compared.BaseCourse, compared.NewCourse = report.CourseOf(base[0]), report.CourseOf(with[0])
-		return o.writePage(stdout, compared)
+		if o.Output == "" {
+			return report.DiffHTML(stdout, compared)
+		}
+		return writePage(stderr, o.Output, "diff.html", "", func(w io.Writer) error { return report.DiffHTML(w, compared) })
 	}
 	return printAs(stdout, o.Format, compared, report.DiffSections, report.DiffJSON)
-}
-
-// writePage writes the page to the file of -o, or else prints it.
-func (o *diffOptions) writePage(stdout io.Writer, compared report.Compared) error {
-	if o.Output == "" {
-		return report.DiffHTML(stdout, compared)
-	}
-	return exit.Input(writeWhole(o.Output, privateMode, func(w io.Writer) error { return report.DiffHTML(w, compared) }))
 }
 
 // validate sets Base, New and Format from the arguments and flags. An error is one of wrong usage.

@@ -409,19 +409,11 @@ func (o *reportOptions) page(stderr io.Writer, paths []string) error {
 	if err != nil {
 		return err
 	}
-	file, named, err := o.pageFile(runs)
-	if err != nil {
-		return err
+	beside := filepath.Join(runs[0].Run.Dir, "report.html")
+	if runs[0].Run.Detached { // from a file
+		beside = runs[0].Run.Dir + ".html"
 	}
-	write := writeNoFollow
-	if named {
-		write = writeWhole
-	}
-	if err := write(file, privateMode, func(w io.Writer) error { return report.HTML(w, p) }); err != nil {
-		return fmt.Errorf("%w (-o DIR writes it elsewhere)", err)
-	}
-	screen.Complain(stderr, "wrote "+file)
-	return nil
+	return writePage(stderr, o.Output, "report.html", beside, func(w io.Writer) error { return report.HTML(w, p) })
 }
 
 // viewPage analyzes a recording for memprof report --open. Where a model gave the chunks of an observed allocator, which it can only
@@ -473,22 +465,4 @@ func (o *reportOptions) pageOf(stderr io.Writer, path string, runs []recording.R
 	}
 	o.chooseCard(stderr, p.Results)
 	return p, simulateKV(p.Results)
-}
-
-// pageFile returns the path of the page: -o itself if it ends in .html, else report.html in the directory of -o,
-// or without -o in the first recording, or beside the file that was imported. named says that the user gave the name of the file.
-func (o *reportOptions) pageFile(runs []recording.Recording) (path string, named bool, err error) {
-	if strings.HasSuffix(o.Output, ".html") || strings.HasSuffix(o.Output, ".htm") {
-		return o.Output, true, nil
-	}
-	switch {
-	case o.Output == "" && runs[0].Run.Detached:
-		return runs[0].Run.Dir + ".html", false, nil
-	case o.Output == "":
-		return filepath.Join(runs[0].Run.Dir, "report.html"), false, nil
-	}
-	if err := os.MkdirAll(o.Output, 0o755); err != nil {
-		return "", false, exit.Usagef("-o %s cannot be created: %w", o.Output, err)
-	}
-	return filepath.Join(o.Output, "report.html"), false, nil
 }

@@ -3,9 +3,12 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
@@ -16,11 +19,33 @@ import (
 // up never through a link.
 
 // Modes of what memprof writes, less the umask. What is made of a recording has names of the job's
-// modules and its command line: it is the user's alone. The files of check are for a CI server.
+// modules and its command line: it is the user's alone, but for pages, which the user's group may read. The files of check
+// are for a CI server.
 const (
 	privateMode = outfile.Private
 	publicMode  = outfile.Public
 )
+
+// writePage writes a page, which the user's group may read, and says where: to output if it ends in .html, or is a device or a pipe, else
+// to the file of this name in the directory output, which it makes; without output to the file alone.
+func writePage(stderr io.Writer, output, name, alone string, write func(io.Writer) error) error {
+	path, to := alone, writeNoFollow
+	stat, err := os.Stat(output)
+	switch {
+	case strings.HasSuffix(output, ".html") || strings.HasSuffix(output, ".htm") || err == nil && !stat.IsDir() && !stat.Mode().IsRegular():
+		path, to = output, writeWhole
+	case output != "":
+		if err := os.MkdirAll(output, 0o755); err != nil {
+			return exit.Usagef("-o %s cannot be created: %w", output, err)
+		}
+		path = filepath.Join(output, name)
+	}
+	if err := to(path, outfile.Shown, write); err != nil {
+		return fmt.Errorf("%w (-o DIR writes it elsewhere)", err)
+	}
+	screen.Complain(stderr, "wrote "+path)
+	return nil
+}
 
 // writeWhole writes a file that the user named, whole or not at all: an old file of that name stays until the new
 // one is complete. Devices and pipes are written to directly.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -41,15 +42,15 @@ func TestReportFollowsNoLink(t *testing.T) {
 	dir := t.TempDir()
 	events, texts := tracetest.Training(500)
 	tracetest.WriteRun(t, dir, tracetest.Process{Meta: dataset.ProcessMeta{Name: "pid7", Rank: -1}, Events: events, Texts: texts})
-	planted := []string{"pid7-gpu0-timeline.png", "pid7-gpu0-timeline.svg", "report.html"}
-	for _, name := range planted {
+	planted := map[string]fs.FileMode{"pid7-gpu0-timeline.png": 0o600, "pid7-gpu0-timeline.svg": 0o600, "report.html": 0o640}
+	for name := range planted {
 		plant(t, dir, name)
 	}
 	memprofIn(t, exit.Fine, "report", "--plots", dir, dir)
 	memprofIn(t, exit.Fine, "report", "--html", dir)
-	for _, name := range planted {
+	for name, mode := range planted {
 		stat, err := os.Lstat(filepath.Join(dir, name))
-		assert.That(t, err == nil && stat.Mode().IsRegular() && stat.Mode().Perm() == 0o600 && stat.Size() >= 1000,
-			"%s: %v, %v, want the output itself, of mode 0600", name, stat, err)
+		assert.That(t, err == nil && stat.Mode().IsRegular() && stat.Mode().Perm() == mode && stat.Size() >= 1000,
+			"%s: %v, %v, want the output itself, of mode %o", name, stat, err, mode)
 	}
 }

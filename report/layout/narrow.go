@@ -105,8 +105,8 @@ func (p printer) columns(s Section, columns, widths []int) {
 	head := make([]Cell, len(s.Columns))
 	rule := make([]Cell, len(s.Columns))
 	for i, c := range s.Columns {
-		head[i] = Cell{c.Name, Strong}
-		rule[i] = Cell{strings.Repeat("─", widths[i]), Faint}
+		head[i] = Cell{Text: c.Name, Tone: Strong}
+		rule[i] = Cell{Text: strings.Repeat("─", widths[i]), Tone: Faint}
 	}
 	line(head)
 	if !s.Open {

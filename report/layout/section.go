@@ -23,6 +23,7 @@ const (
 type Cell struct {
 	Text string
 	Tone Tone
+	Link string // where a page has the evidence: the id of a part of it, and "/" and a category if it shows that alone; "" for nowhere
 }
 
 // Column is a column of a table. Numbers are aligned to the right.

@@ -44,7 +44,7 @@ type printer struct {
 // rule its warnings about all sections that follow.
 func (p printer) section(s Section) {
 	if s.Title != "" {
-		p.line(Cell{s.Title, Strong})
+		p.line(Cell{Text: s.Title, Tone: Strong})
 	}
 	for _, c := range s.Before {
 		p.line(c)

@@ -59,8 +59,7 @@ type (
 	}
 	processData struct {
 		Name    string       `json:"name"`
-		Path    string       `json:"path"` // of its recording
-		Line    string       `json:"line"`
+		Path    string       `json:"path"`    // of its recording
 		Warning string       `json:"warning"` // "" for none
 		Events  int64        `json:"events"`
 		Devices []deviceData `json:"devices"`
@@ -68,11 +67,9 @@ type (
 	deviceData struct {
 		Device     int32          `json:"device"`
 		Line       string         `json:"line"`
-		Total      int64          `json:"total"` // memory of the card, 0 if not known
 		Empty      bool           `json:"empty"` // nothing was allocated
 		Native     bool           `json:"native"`
 		Period     int64          `json:"period"`
-		Tiles      []tile         `json:"tiles"`
 		Levels     []columns      `json:"levels"` // of detail, the finest first
 		Used       *usedData      `json:"used"`   // null if it was not read
 		Bands      columns        `json:"bands"`
@@ -87,13 +84,6 @@ type (
 		Stripes    columns        `json:"stripes"`    // likewise; null without keyframes
 		Sections   []sectionData  `json:"sections"`
 		First      []sectionData  `json:"first"` // where the recording comes from; findings
-	}
-	// tile is one of the numbers at the top.
-	tile struct {
-		Name  string `json:"name"`
-		Value string `json:"value"`
-		Note  string `json:"note"`
-		Tone  string `json:"tone"`
 	}
 	oomData struct {
 		Seq         int64  `json:"seq"`
@@ -135,7 +125,7 @@ func (b *builder) build() []byte {
 }
 
 func (b *builder) process(p *pack, r *analysis.Result) processData {
-	process := processData{Name: plain.Shorten(r.Process, 60), Path: plain.Shorten(cmp.Or(b.page.Paths[r], b.page.Path), 200), Line: terms.ProcessLine(r), Events: r.Events, Devices: []deviceData{}}
+	process := processData{Name: plain.Shorten(r.Process, 60), Path: plain.Shorten(cmp.Or(b.page.Paths[r], b.page.Path), 200), Events: r.Events, Devices: []deviceData{}}
 	process.Warning = terms.EndNote(r)
 	for i := range r.Devices {
 		process.Devices = append(process.Devices, b.device(p, r, &r.Devices[i]))
@@ -145,8 +135,8 @@ func (b *builder) process(p *pack, r *analysis.Result) processData {
 
 func (b *builder) device(p *pack, r *analysis.Result, d *analysis.DeviceResult) deviceData {
 	out := deviceData{
-		Device: d.Device, Line: terms.DeviceLine(r, d), Total: d.Total, Empty: d.Allocs == 0 && d.MaxR == 0,
-		Native: d.Chunks == nil, Period: d.Period, Tiles: tilesOf(d),
+		Device: d.Device, Line: terms.DeviceLine(r, d), Empty: d.Allocs == 0 && d.MaxR == 0,
+		Native: d.Chunks == nil, Period: d.Period,
 		Levels: newLevels(p, d.Series.Points), Used: newUsed(p, b.page.Used[d]),
 		Bands: newBands(p, r.Bands), Iterations: newIterations(p, d), Growths: newGrowths(p, d), Categories: newCategories(p, d.ByCategory),
 		OOMs: []oomData{}, Subjects: b.page.Subjects(d), Arenas: newArenas(r), Sections: []sectionData{}, First: []sectionData{},
@@ -162,7 +152,7 @@ func (b *builder) device(p *pack, r *analysis.Result, d *analysis.DeviceResult) 
 	}
 	if d.Keyframes != nil && len(d.Keyframes.Frames) > 0 {
 		out.Keyframes = newKeyframes(p, d.Keyframes, r, b.frames[d])
-		out.Stripes = newStripes(p, d.Keyframes.Largest, r)
+		out.Stripes = newStripes(p, d.Keyframes.Largest)
 	}
 	for _, s := range b.page.First(r, d) {
 		out.First = append(out.First, newSection(s))
@@ -181,31 +171,6 @@ func (b *builder) device(p *pack, r *analysis.Result, d *analysis.DeviceResult) 
 
 // oomsShown is the most failed requests that the page lists.
 const oomsShown = 64
-
-// categoriesShown is the most categories among the numbers at the top.
-const categoriesShown = 4
-
-// tilesOf returns the numbers at the top.
-func tilesOf(d *analysis.DeviceResult) []tile {
-	tiles := []tile{{Name: "Requested at the peak", Value: plain.FormatSize(d.Peak.T), Note: "by live allocations"}}
-	if d.Held != nil {
-		for _, u := range d.Held.Uses[:min(len(d.Held.Uses), categoriesShown)] {
-			tiles = append(tiles, tile{Name: u.Category.String(), Value: plain.FormatSize(u.Requested), Note: plain.FormatPercent(plain.Ratio(u.Requested, d.Peak.T)) + " of requested"})
-		}
-	}
-	tiles = append(tiles, tile{Name: "Reserved at the peak", Value: plain.FormatSize(d.Peak.R), Note: "physical memory"})
-	if b := d.Account; b != nil && b.UsedPeak >= 0 {
-		note := "maximum while the job ran"
-		if d.Total > 0 {
-			note = "maximum, of " + plain.FormatSize(d.Total)
-		}
-		tiles = append(tiles, tile{Name: "Device used", Value: plain.FormatSize(b.UsedPeak), Note: note})
-	}
-	if d.Failures != nil && d.OOMCount > 0 {
-		tiles = append(tiles, tile{Name: "Failed requests", Value: plain.FormatCount(d.OOMCount), Note: "out of memory", Tone: "failed"})
-	}
-	return tiles
-}
 
 func newArenas(r *analysis.Result) []arenaData {
 	arenas := []arenaData{}

@@ -47,12 +47,12 @@ type diffPart struct {
 	Outcomes []string  `json:"outcomes"`
 }
 
-// WriteDiff writes the page of a comparison. It fails only if w does.
-func WriteDiff(w io.Writer, head layout.Section, parts []Part, courses []Course) error {
+// WriteDiff writes the page of a comparison, with a title. It fails only if w does.
+func WriteDiff(w io.Writer, title string, head layout.Section, parts []Part, courses []Course) error {
 	out := diffData{Head: newSection(head), Parts: []diffPart{}, Courses: append([]Course{}, courses...)}
 	for _, p := range parts {
 		out.Parts = append(out.Parts, diffPart{newSection(p.Section), append([]float64{}, p.Changes...), append([]string{}, p.Outcomes...)})
 	}
 	var data pack
-	return renderPage(w, "diff", data.finish(mustJSON(out)), nil, false)
+	return renderPage(w, "diff", title, data.finish(mustJSON(out)), nil, false)
 }

@@ -17,8 +17,6 @@ func newKeyframes(p *pack, k *keyframes.Result, r *analysis.Result, frames []key
 		{"seq", func(f *keyframes.Frame) int64 { return f.At.Seq }},
 		{"time", func(f *keyframes.Frame) int64 { return f.At.Time }},
 		{"why", func(f *keyframes.Frame) int64 { return int64(f.Why) }}, // bits: keyframes.Reason
-		{"event", func(f *keyframes.Frame) int64 { return f.Event }},    // of the growth or the failed request, -1 for none
-		{"iteration", func(f *keyframes.Frame) int64 { return int64(f.At.Iteration) }},
 		{"t", func(f *keyframes.Frame) int64 { return f.At.T }},
 		{"c", func(f *keyframes.Frame) int64 { return f.At.C }},
 		{"r", func(f *keyframes.Frame) int64 { return f.At.R }},

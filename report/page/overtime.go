@@ -1,7 +1,6 @@
 package page
 
 import (
-	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/keyframes"
 )
@@ -13,9 +12,7 @@ func newCategories(p *pack, points []attribution.CategoryPoint) columns {
 		return nil
 	}
 	out := columnsOf(p, points, []column[attribution.CategoryPoint]{
-		{"seq", func(o *attribution.CategoryPoint) int64 { return o.Seq }},
 		{"time", func(o *attribution.CategoryPoint) int64 { return o.Time }},
-		{"r", func(o *attribution.CategoryPoint) int64 { return o.R }},
 	})
 	names, bytes := []string{}, []packed{}
 	for _, c := range attribution.PresentCategories(points) {
@@ -27,7 +24,7 @@ func newCategories(p *pack, points []attribution.CategoryPoint) columns {
 }
 
 // newStripes are the allocations with most bytes times time, in order of birth.
-func newStripes(p *pack, all []keyframes.Stripe, r *analysis.Result) columns {
+func newStripes(p *pack, all []keyframes.Stripe) columns {
 	return columnsOf(p, all, []column[keyframes.Stripe]{
 		{"seq", func(s *keyframes.Stripe) int64 { return s.Seq }},
 		{"freed", func(s *keyframes.Stripe) int64 { return s.Freed }}, // seq, -1 for never
@@ -35,7 +32,5 @@ func newStripes(p *pack, all []keyframes.Stripe, r *analysis.Result) columns {
 		{"life", func(s *keyframes.Stripe) int64 { return s.Gone - s.Birth }}, // ns
 		{"requested", func(s *keyframes.Stripe) int64 { return s.Requested }},
 		{"origin", func(s *keyframes.Stripe) int64 { return int64(s.Origin) }},
-		{"arena", func(s *keyframes.Stripe) int64 { return int64(s.Arena) }},
-		{"addr", func(s *keyframes.Stripe) int64 { return s.Addr - r.Arenas[s.Arena].Base }},
 	})
 }

@@ -11,11 +11,13 @@ package page
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"embed"
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"html"
 	"io"
 	"io/fs"
 	"strings"
@@ -23,6 +25,7 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/accounting"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/layout"
 )
 
@@ -36,8 +39,9 @@ type Page struct {
 	Results []*analysis.Result
 	// Used are the readings of a device's used memory, of all processes.
 	Used map[*analysis.DeviceResult]accounting.Course
-	// Path is the title of the page, and the recording in commands that the page shows, unless Paths has
-	// another for a result.
+	// Title is the job and its date.
+	Title string
+	// Path is the recording in commands that the page shows, unless Paths has another for a result.
 	Path  string
 	Paths map[*analysis.Result]string
 	// Ranks compares the devices, nil if there is one. Sections are the sections of the report on a device.
@@ -78,7 +82,7 @@ func Write(w io.Writer, p Page) error {
 	for denseLen(len(data)) > limit-scriptBytes && b.thin() {
 		data = b.build()
 	}
-	return renderPage(w, "report", data, b.exactPack(), p.Server != nil)
+	return renderPage(w, "report", cmp.Or(p.Title, "memprof report"), data, b.exactPack(), p.Server != nil)
 }
 
 // scriptBytes is at least what a page has beside its data.
@@ -133,9 +137,9 @@ func ascii(code, escape string) string {
 	return out.String()
 }
 
-// renderPage writes script, style and data as one page. Data and events are results of pack.finish; events may be nil. A
+// renderPage writes script, style and data as one page with a title. Data and events are results of pack.finish; events may be nil. A
 // page that is served may ask its server.
-func renderPage(w io.Writer, page string, data, events []byte, served bool) error {
+func renderPage(w io.Writer, page, title string, data, events []byte, served bool) error {
 	code, err := script(page)
 	if err != nil {
 		return err
@@ -166,13 +170,13 @@ func renderPage(w io.Writer, page string, data, events []byte, served bool) erro
 <meta name="color-scheme" content="light dark">
 <meta name="referrer" content="no-referrer">
 <link rel="icon" href="data:,">
-<title>memprof %s</title>
+<title>%s</title>
 <style>%s</style>
 </head>
 <body>
 <noscript>This page draws with JavaScript, which is off. It loads nothing from anywhere.</noscript>
 <main id="page" aria-busy="true"></main>
-`, hash(code), hash(style), connect, page, style)
+`, hash(code), hash(style), connect, html.EscapeString(plain.Text(title)), style)
 	out.WriteString(denseElement("data", data))
 	if events != nil {
 		out.WriteString("\n" + denseElement("events", events))

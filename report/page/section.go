@@ -21,17 +21,21 @@ type columnData struct {
 	Number bool   `json:"number"`
 }
 
-// cellData is in JSON a text, or a list of a text and its tone.
+// cellData is in JSON a text, or a list of a text, its tone, and its link if it has one.
 type cellData struct {
 	Text string
 	Tone string
+	Link string
 }
 
 func (c cellData) MarshalJSON() ([]byte, error) {
-	if c.Tone == "" {
-		return mustJSON(c.Text), nil
+	switch {
+	case c.Link != "":
+		return mustJSON([]string{c.Text, c.Tone, c.Link}), nil
+	case c.Tone != "":
+		return mustJSON([]string{c.Text, c.Tone}), nil
 	}
-	return mustJSON([]string{c.Text, c.Tone}), nil
+	return mustJSON(c.Text), nil
 }
 
 var toneNames = map[layout.Tone]string{layout.Faint: "faint", layout.Strong: "strong", layout.Warned: "warned", layout.Failed: "failed"}
@@ -39,7 +43,7 @@ var toneNames = map[layout.Tone]string{layout.Faint: "faint", layout.Strong: "st
 func newCells(cells []layout.Cell) []cellData {
 	out := make([]cellData, len(cells))
 	for i, c := range cells {
-		out[i] = cellData{c.Text, toneNames[c.Tone]}
+		out[i] = cellData{c.Text, toneNames[c.Tone], c.Link}
 	}
 	return out
 }

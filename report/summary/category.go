@@ -109,7 +109,9 @@ func categorySection(title string, categories []Category, beside []Beside, reque
 	}
 	for i := range categories {
 		c := &categories[i]
-		out.Rows = append(out.Rows, layout.Row(c.Category, plain.FormatSize(c.Bytes), plain.FormatPercent(plain.Ratio(c.Bytes, requested)), c.where(room)))
+		row := layout.Row(c.Category, plain.FormatSize(c.Bytes), plain.FormatPercent(plain.Ratio(c.Bytes, requested)), c.where(room))
+		row[0].Link = "allocations/" + c.Category
+		out.Rows = append(out.Rows, row)
 	}
 	out.Rows = append(out.Rows, layout.Toned(layout.Strong, layout.Row("requested", size(requested, band), plain.FormatPercent(plain.Ratio(requested, requested)), "")))
 	for _, b := range beside {

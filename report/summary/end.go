@@ -44,7 +44,7 @@ func (s *Screen) leakLine() layout.Cell {
 	if at := place(known(l.Line), known(l.Module), placeColumns); at != "" {
 		text += ", most of it from " + at
 	}
-	return layout.Cell{Text: text + ".", Tone: layout.Warned}
+	return layout.Cell{Text: text + ".", Tone: layout.Warned, Link: "leaks"}
 }
 
 // failureLine says which request failed, and what would have served it.
@@ -65,7 +65,7 @@ func (s *Screen) failureLine() layout.Cell {
 		}
 		text += ": " + Change(d, o)
 	}
-	return layout.Cell{Text: text + ".", Tone: layout.Failed}
+	return layout.Cell{Text: text + ".", Tone: layout.Failed, Link: "ooms"}
 }
 
 // endSection has the verdicts on leaks and failures, and two commands that say more.
@@ -77,7 +77,7 @@ func (s *Screen) endSection(width int) layout.Section {
 	}
 	for _, line := range lines {
 		for _, text := range broken(line.Text, width) {
-			out.Before = append(out.Before, layout.Cell{Text: text, Tone: line.Tone})
+			out.Before = append(out.Before, layout.Cell{Text: text, Tone: line.Tone, Link: line.Link})
 		}
 	}
 	next, more := "memprof report --html "+pathOf(s.result), "memprof fit "+pathOf(s.result)

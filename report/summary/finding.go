@@ -1,9 +1,11 @@
 package summary
 
 import (
+	"cmp"
 	"strconv"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/layout"
 )
@@ -60,10 +62,24 @@ func (s *Screen) FindingSection(width int) layout.Section {
 			if k == 0 {
 				row = layout.Row(strconv.Itoa(i+1), line, less(f.SavesLeastCard), less(f.SavesReserved))
 			}
+			row[1].Link = f.evidence()
 			out.Rows = append(out.Rows, row)
 		}
 	}
 	return out
+}
+
+// categoriesOfChanges are the categories that changes of a job's code are about, by their IDs; the others are about activations.
+var categoriesOfChanges = map[string]attribution.Category{
+	"use-cache": attribution.KVCache, "chunked-loss": attribution.Loss, "zero-grad": attribution.Gradients, "foreach": attribution.Temporaries,
+}
+
+// evidence is where a page shows what the change is about: what allocators take, or live allocations of a category.
+func (f *Finding) evidence() string {
+	if f.ID == "allocator" {
+		return "what-it-takes-to-hold-that"
+	}
+	return "allocations/" + cmp.Or(categoriesOfChanges[f.ID], attribution.Activations).String()
 }
 
 // less is a number of bytes that is saved.

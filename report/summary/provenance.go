@@ -18,12 +18,7 @@ func Provenance(r *analysis.Result, d *analysis.DeviceResult, allocator string) 
 	var lines []layout.Cell
 	events := fmt.Sprintf("%s, %s, %s", plain.FormatDuration(r.Duration), plain.Counted(d.IterationCount(), "iteration"), plain.Counted(r.Events, "event"))
 	if j := r.Job; j != nil {
-		fields := []string{command(j.Command, commandColumns)}
-		if !j.Start.IsZero() {
-			fields = append(fields, j.Start.UTC().Format("2006-01-02 15:04 UTC"))
-		}
-		fields = append(fields, exitText(j), events)
-		lines = layout.Note(strings.Join(fields, " | "))
+		lines = layout.Note(strings.Join([]string{Title(j, commandColumns), exitText(j), events}, " | "))
 		lines = append(lines, layout.Note(gpuText(d, j))...)
 	} else {
 		lines = layout.Note(events)
@@ -110,11 +105,7 @@ func Footer(r *analysis.Result, d *analysis.DeviceResult, allocator string) stri
 	if j == nil {
 		return ""
 	}
-	fields := []string{command(j.Command, footerColumns)}
-	if !j.Start.IsZero() {
-		fields = append(fields, j.Start.UTC().Format("2006-01-02 15:04 UTC"))
-	}
-	fields = append(fields, gpuText(d, j))
+	fields := []string{Title(j, footerColumns), gpuText(d, j)}
 	if allocator != "" {
 		allocator, _, _ = strings.Cut(allocator, " (") // its policy is in the report
 		allocator = strings.Replace(allocator, ", not PyTorch's;", ",", 1)
@@ -129,12 +120,16 @@ const (
 	footerColumns  = 60
 )
 
-// command is a command line in at most so many columns.
-func command(words []string, columns int) string {
-	if len(words) == 0 {
-		return "(command not known)"
+// Title is a job and when it began: its command line in at most so many columns, and the date.
+func Title(j *analysis.Job, columns int) string {
+	title := "(command not known)"
+	if len(j.Command) > 0 {
+		title = plain.Shorten(strings.Join(j.Command, " "), columns)
 	}
-	return plain.Shorten(strings.Join(words, " "), columns)
+	if !j.Start.IsZero() {
+		title += j.Start.UTC().Format(" | 2006-01-02 15:04 UTC")
+	}
+	return title
 }
 
 // Folded breaks lines that are wider than a terminal of so many columns, between their fields where that is enough; 0

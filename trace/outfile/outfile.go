@@ -1,5 +1,5 @@
 // Package outfile creates the files that memprof writes. A file gets its name when it is complete, only its owner
-// can read it, and a link under its name is replaced, not followed.
+// can read it unless its mode says more, and a link under its name is replaced, not followed.
 package outfile
 
 import (
@@ -15,9 +15,10 @@ import (
 )
 
 // Modes of files, before the umask. Output of a recording is private: it contains names of the job's modules and
-// its command line.
+// its command line. A page is made to be shown: the umask says whether the group may read it.
 const (
 	Private fs.FileMode = 0o600
+	Shown   fs.FileMode = 0o640
 	Public  fs.FileMode = 0o644
 )
 

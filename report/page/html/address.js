@@ -37,14 +37,14 @@ function toView(view, fields) {
   if (!view.frames) return;
   const { allocations } = view;
   if (COLORINGS.some(([name]) => name === fields.get('color'))) view.setColoring(fields.get('color'));
-  if (FACETS.some(([name]) => name === fields.get('group'))) allocations.chooseFacet(fields.get('group'));
+  if (FACETS.some(([name]) => name === fields.get('group'))) allocations.group(fields.get('group'));
   allocations.input.value = fields.get('find') || '';
   allocations.search = allocations.input.value.trim().toLowerCase();
   allocations.filters = fields.getAll('only').map((text) => {
     const at = text.indexOf(':');
     return { facet: text.slice(0, at), value: text.slice(at + 1), text: text.slice(at + 1) || '(none)' };
   }).filter((filter) => FACETS.some(([name]) => name === filter.facet));
-  if (['pin', 'mean', 'made'].includes(fields.get('flame') || 'pin')) allocations.flame.chooseSource(fields.get('flame') || 'pin');
+  if (['pin', 'mean', 'made'].includes(fields.get('flame') || 'pin')) allocations.flame.of(fields.get('flame') || 'pin');
   const event = number('event');
   if (event !== null && event >= 0 && !(view.instant && view.instant.seq === event)) view.pin.event(Math.floor(event));
   reveal(); // pinning moves the view to the event
@@ -64,7 +64,9 @@ class Address {
 
   read() {
     this.written = location.hash;
-    this.show(new URLSearchParams(location.hash.slice(1)));
+    const part = document.getElementById(location.hash.slice(1));
+    if (part) part.scrollIntoView();
+    else this.show(new URLSearchParams(location.hash.slice(1)));
   }
 
   changed() {

@@ -1,16 +1,70 @@
-// Chart is a canvas with the resolution of the screen, drawn at most once a frame.
+// Chart is a canvas with the resolution of the screen, drawn at most once a frame. Each can be reached and used by keyboard. A chart with
+// a scale shows what is between from and to, of all between start and end, from left to right of its margins: times or addresses.
 
 class Chart {
   constructor(name, height, label) {
     this.height = height;
-    this.canvas = element('canvas', { class: name, role: 'img', 'aria-label': label });
+    this.canvas = element('canvas', { class: name, role: 'application', tabindex: '0', 'aria-label': label, blur: () => tooltip.hide(),
+      keydown: (event) => this.key(event), focus: () => this.tell() });
     this.canvas.style.height = height + 'px';
     this.context = this.canvas.getContext('2d');
-    this.width = 0;
+    this.width = this.left = this.right = 0;
     if (typeof ResizeObserver !== 'undefined') {
       new ResizeObserver(() => this.resize()).observe(this.canvas);
     }
     theme.listeners.push(() => this.schedule());
+  }
+
+  // key does what the chart's keys() have for a key; Enter clicks at the place() of the keyboard, if the chart has one.
+  key(event) {
+    const place = this.place && this.place();
+    const act = event.key === 'Enter' ? place && (() => this.click(place)) : this.keys()[event.key];
+    if (!act || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    act(event);
+    requestAnimationFrame(() => this.tell()); // after it is drawn
+  }
+
+  // tell shows what the pointer would at the place of the keyboard.
+  tell() {
+    const place = this.place && this.canvas.matches(':focus-visible') && this.place();
+    const { left, top } = this.canvas.getBoundingClientRect();
+    if (place) this.hover({ ...place, clientX: left + place.offsetX, clientY: top + place.offsetY });
+  }
+
+  valueAt(x) {
+    return this.from + (x - this.left) / (this.width - this.left - this.right) * (this.to - this.from);
+  }
+
+  xAt(value) {
+    return this.left + (value - this.from) / (this.to - this.from) * (this.width - this.left - this.right);
+  }
+
+  // pan moves what is shown by so many pixels.
+  pan(pixels) {
+    const by = this.valueAt(pixels) - this.valueAt(0);
+    this.show(this.from + by, this.to + by);
+  }
+
+  zoom(factor, around) {
+    this.show(around - (around - this.from) * factor, around + (this.to - around) * factor);
+  }
+
+  wheel(event) {
+    const sideways = Math.abs(event.deltaX) > Math.abs(event.deltaY);
+    // At the least zoom the page scrolls instead.
+    if (!sideways && event.deltaY > 0 && this.from <= this.start && this.to >= this.end) return;
+    event.preventDefault();
+    if (sideways) this.pan(event.deltaX);
+    else this.zoom(Math.exp(Math.max(-120, Math.min(120, event.deltaY)) * 0.004), this.valueAt(event.offsetX));
+  }
+
+  // scaleKeys zoom around a value and move what is shown.
+  scaleKeys(around) {
+    const closer = () => this.zoom(0.5, around);
+    const wider = () => this.zoom(2, around);
+    const all = () => this.show(this.start, this.end);
+    return { '+': closer, '=': closer, w: closer, '-': wider, s: wider, a: () => this.pan(-this.width / 4), d: () => this.pan(this.width / 4), 0: all, Home: all };
   }
 
   setHeight(height) {

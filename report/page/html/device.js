@@ -21,7 +21,7 @@ class DeviceView {
     this.classes = null;
     this.root = element('div', { class: 'device' });
     const [from, ...findings] = device.first;
-    this.root.append(element('div', { class: 'provenance' }, ...noteLines(from.before)), this.tiles(),
+    this.root.append(element('div', { class: 'provenance' }, ...noteLines(from.before)),
       element('div', { class: 'findings' }, ...findings.map(sectionCard)));
     if (device.empty) {
       this.root.append(card('Timeline', 'timeline', element('p', { class: 'empty', text: 'No memory was allocated on this device.' })));
@@ -31,7 +31,11 @@ class DeviceView {
     const story = oomStory(this);
     if (story) this.root.append(story);
     this.timeline = new Timeline(this);
-    this.root.append(this.timelineCard());
+    this.over = element('div', {}, this.timelineCard()); // the charts over time, and beside them the pinned event
+    this.root.append(this.over);
+    this.root.addEventListener('click', ({ target }) => {
+      if (target.dataset.category && this.frames) this.evidence(target.dataset.category);
+    });
     this.charts = [];
     if (this.frames) this.pinParts();
     this.iterations = iterationList(this);
@@ -40,23 +44,16 @@ class DeviceView {
     if (this.frames) this.pin.first();
   }
 
-  tiles() {
-    return element('div', { class: 'tiles' }, ...this.device.tiles.map((tile) => element('div', { class: 'tile' + (tile.tone ? ' tone-' + tile.tone : '') },
-      element('span', { class: 'tile-name', text: tile.name }), element('span', { class: 'tile-value', text: tile.value }),
-      element('span', { class: 'tile-note', text: tile.note }))));
-  }
-
   timelineCard() {
     const t = this.timeline;
     const middle = () => (t.from + t.to) / 2;
-    const fit = element('button', { type: 'button', class: 'quiet', 'aria-pressed': 'false', text: 'Fit height', click: () => this.setFit(!t.fit) });
+    const fit = quiet('Fit height', () => this.setFit(!t.fit), null, 'false');
     this.setFit = (on) => {
       t.fit = on;
       fit.setAttribute('aria-pressed', String(on));
       this.viewChanged();
       t.schedule();
     };
-    const button = (text, title, click) => element('button', { type: 'button', class: 'quiet', text, title, 'aria-label': title, click });
     const legend = [['requested', 'requested'], ['internal', 'in chunks beside that'], ['reserve', 'free'], ['reserved', 'reserved']];
     if (this.pends) legend.splice(2, 0, ['pending', 'pending']);
     if (this.device.native) legend.splice(1, legend.length - 2, ['reserve', 'not requested']);
@@ -65,8 +62,8 @@ class DeviceView {
     this.inView = element('span', { class: 'faint in-view' });
     return card('Timeline', 'timeline', element('div', { class: 'tools' },
       element('div', { class: 'legend' }, ...swatches, element('span', {}, element('i', { class: 'mark' }), 'growth')),
-      this.inView, element('div', { class: 'buttons' }, ...this.overlayChoice(), fit, button('−', 'Zoom out', () => t.zoom(2, middle())), button('+', 'Zoom in', () => t.zoom(0.5, middle())),
-        button('All', 'Show all of the recording', () => t.show(t.start, t.end)))),
+      this.inView, element('div', { class: 'buttons' }, ...this.overlayChoice(), fit, quiet('−', () => t.zoom(2, middle()), 'Zoom out'), quiet('+', () => t.zoom(0.5, middle()), 'Zoom in'),
+        quiet('All', () => t.show(t.start, t.end), 'Show all of the recording'))),
     t.canvas, t.overview.canvas,
     element('p', { class: 'hint', text: 'Click: pin an instant · wheel: zoom · drag: pan · shift and drag: zoom to a span of time · ← and →: previous and next event, with shift stored instant' }));
   }
@@ -102,12 +99,22 @@ class DeviceView {
     this.map = new SpaceMap(this);
     this.allocations = new Allocations(this);
     // Parts that follow the pin: each has a root element, and show(instant) draws an instant.
-    this.parts = [new SplitBar(this), this.map, this.allocations];
+    this.parts = [this.split = new SplitBar(this), this.map, this.allocations];
     this.pin = new Pin(this);
     if (this.device.categories) this.charts.push(new Categories(this));
     if (this.device.stripes && this.device.stripes.seq.length > 0) this.charts.push(new Stripes(this));
     for (const cache of this.device.subjects.kv || []) this.charts.push(new CacheUse(this, cache));
-    this.root.append(this.pin.root, ...this.charts.map((chart) => chart.root), ...this.parts.map((part) => part.root));
+    this.over.before(this.pin.root);
+    this.root.append(...this.parts.map((part) => part.root), this.allocations.flame.root);
+    this.over.classList.add('beside');
+    this.over.append(this.split.root, ...this.charts.map((chart) => chart.root));
+  }
+
+  // evidence shows the allocations of a category at the peak alone, if there are any.
+  evidence(category) {
+    this.allocations.filters = [];
+    this.pin.peak();
+    if (this.allocations.groups.some((group) => this.allocations.keyOf(group, 'category')[0] === category)) this.allocations.filter('category', category, category);
   }
 
   // showInstant has all parts show the pinned instant.
@@ -125,6 +132,7 @@ class DeviceView {
   exactly(exact, complete) {
     exact.complete = complete;
     this.instants.exact = exact;
+    this.split.say(this.instant);
     this.pin.explain();
     this.viewChanged();
   }
@@ -230,7 +238,7 @@ class DeviceView {
 
   setColoring(coloring) {
     this.coloring = coloring;
-    this.map.chooseColoring(coloring);
+    this.map.colorings.choose(coloring);
     this.recolor();
     this.changed();
   }
@@ -281,16 +289,15 @@ class DeviceView {
   }
 
   // blockLines describe the allocation of a shape.
-  blockLines(shape) {
-    const k = this.instant.space.frames;
+  blockLines(shape, space = this.instant.space) {
+    const k = space.frames;
     const lines = [['requested', formatSize(k.bytes[shape] - k.excess[shape])], ['chunk', formatSize(k.bytes[shape])]];
     const origin = k.origin[shape];
     if (origin < 0) return lines.slice(1);
     const name = k.strings[k.name[origin]];
     lines.push(['module', name === '' ? '(no module)' : name], ['category', k.strings[k.category[origin]]], ['phase', k.strings[k.phase[origin]]]);
-    const stack = this.instant.space.stack(k.stack[origin]);
+    const stack = space.stack(k.stack[origin]);
     for (const frame of stack.slice(-4).reverse()) lines.push(['↳', frame]);
-    lines.push(['click', 'show its module alone']);
     return lines;
   }
 

@@ -42,7 +42,7 @@ function partCard(part) {
   if (part.columns.length > 0) {
     const scroll = sectionTable(part);
     const table = scroll.firstChild;
-    table.tHead.rows[0].insertBefore(element('th', { text: '' }), table.tHead.rows[0].cells[4] || null);
+    table.tHead.rows[0].insertBefore(element('th', { text: 'bar' }), table.tHead.rows[0].cells[4] || null);
     [...table.tBodies[0].rows].forEach((row, i) => {
       row.insertBefore(element('td', {}, changeBar(part.changes[i], part.outcomes[i])), row.cells[4] || null);
       row.dataset.outcome = part.outcomes[i];
@@ -52,9 +52,7 @@ function partCard(part) {
     children.push(element('p', { class: 'empty', text: 'No line changed.' }));
   }
   children.push(...noteLines(part.after));
-  const root = card(part.title, null, ...children);
-  root.classList.add('wide');
-  return root;
+  return card(part.title, null, ...children);
 }
 
 async function main() {
@@ -67,7 +65,7 @@ async function main() {
     page.replaceChildren(refused(error));
     throw error;
   }
-  const parts = element('div', { class: 'grid diff' }, ...data.parts.map(partCard));
+  const parts = element('div', {}, ...data.parts.map(partCard));
   const input = element('input', { type: 'search', placeholder: 'Search lines…', 'aria-label': 'Search lines', spellcheck: 'false', input: () => filter() });
   let outcome = 'all';
   const filter = () => {

@@ -124,6 +124,11 @@ class Instants {
     return this.frames.seq[at] === seq ? at : -1;
   }
 
+  // has reports whether the page has the instant of an event.
+  has(seq) {
+    return this.storedAt(seq) >= 0 || this.exact !== null && this.exact.positionOf(seq) >= 0;
+  }
+
   // nearEvent is the instant of an event, or else the stored one that is nearest to it.
   nearEvent(seq) {
     const at = this.storedAt(seq);

@@ -66,6 +66,9 @@ function plural(n, noun) {
   return formatCount(n) + ' ' + noun + (n === 1 ? '' : 's');
 }
 
+// compareNames puts layer2 before layer10.
+const compareNames = new Intl.Collator('en', { numeric: true }).compare;
+
 // niceStep is 1, 2 or 5 times a power of ten, at least range / parts.
 function niceStep(range, parts) {
   const least = range / parts;

@@ -1,15 +1,23 @@
 // Overview draws the whole recording and marks the part that the timeline shows.
-class Overview extends Chart {
+class Overview extends Scene {
   constructor(timeline) {
-    super('overview', 40, 'The whole recording: drag to move the view');
+    super('overview', 40, 'The whole recording. Arrow keys move the view, plus and minus zoom, 0 shows all.');
     this.timeline = timeline;
     const move = (event) => {
       const t = this.timeline;
       const half = (t.to - t.from) / 2;
-      const middle = t.start + (event.offsetX - LEFT) / (this.width - LEFT - RIGHT) * (t.end - t.start);
+      const middle = this.valueAt(event.offsetX);
       t.show(middle - half, middle + half);
     };
     dragging(this.canvas, { onMove: (by, event) => move(event), onClick: move, onHover() {}, onLeave() {} });
+  }
+
+  get from() { return this.timeline.start; }
+  get to() { return this.timeline.end; }
+
+  keys() {
+    const keys = this.timeline.keys();
+    return { ...keys, ArrowLeft: keys.a, ArrowRight: keys.d };
   }
 
   draw() {
@@ -17,10 +25,8 @@ class Overview extends Chart {
     const c = this.context;
     const t = this.timeline;
     const colors = theme.colors;
-    const width = this.width - LEFT - RIGHT;
-    const x = (time) => LEFT + (time - t.start) / (t.end - t.start) * width;
     const y = (bytes) => this.height - 2 - Math.max(0, bytes) / t.most * (this.height - 6);
-    const columns = Math.max(1, Math.floor(width));
+    const columns = Math.max(1, Math.floor(this.width - LEFT - RIGHT));
     if (!this.course || this.course.columns !== columns) {
       this.course = new Course(t.device, columns);
       this.course.measure(t.start, t.end);
@@ -29,17 +35,12 @@ class Overview extends Chart {
       c.fillStyle = color;
       c.beginPath();
       c.moveTo(LEFT, y(0));
-      for (let i = 0; i < columns; i++) {
-        if (i > 0 && curve.most[i] === curve.most[i - 1]) continue;
-        if (i > 0) c.lineTo(LEFT + i, y(curve.most[i - 1]));
-        c.lineTo(LEFT + i, y(curve.most[i]));
-      }
-      c.lineTo(LEFT + columns, y(curve.most[columns - 1]));
+      this.outline(0, columns, 1, (i) => y(curve.most[i]));
       c.lineTo(LEFT + columns, y(0));
       c.fill();
     }
-    const x0 = x(t.from);
-    const x1 = x(t.to);
+    const x0 = this.xAt(t.from);
+    const x1 = this.xAt(t.to);
     c.fillStyle = colors.surface;
     c.globalAlpha = 0.65;
     c.fillRect(LEFT, 0, x0 - LEFT, this.height);

@@ -16,27 +16,30 @@ function element(name, attributes, ...children) {
 
 // swatch is a sample of a colour, for a legend; an empty place without one.
 function swatch(color) {
-  const sample = element('i', { class: 'swatch' + (color ? '' : ' none') });
+  const sample = element('i', { class: 'swatch' });
   if (color) sample.style.background = color;
   return sample;
 }
 
-// choice is a row of buttons of which one is on.
+// quiet is a small button. A title says what a sign stands for; pressed is 'false' of one that is on or off.
+function quiet(text, click, title, pressed) {
+  return element('button', { type: 'button', class: 'quiet', text, title, 'aria-label': title, 'aria-pressed': pressed, click });
+}
+
+// choice is a row of buttons of which one is on; its choose() has another one on.
 function choice(label, options, chosen, onChange) {
   const group = element('div', { class: 'choice', role: 'radiogroup', 'aria-label': label });
   const buttons = options.map(([value, text]) => {
-    const button = element('button', { type: 'button', role: 'radio', text, click: () => set(value, true) });
+    const button = element('button', { type: 'button', role: 'radio', text, click: () => {
+      group.choose(value);
+      onChange(value);
+    } });
     button.dataset.value = value;
     group.append(button);
     return button;
   });
-  function set(value, notify) {
-    for (const button of buttons) {
-      button.setAttribute('aria-checked', String(button.dataset.value === String(value)));
-    }
-    if (notify) onChange(value);
-  }
-  set(chosen, false);
+  group.choose = (value) => buttons.forEach((button) => button.setAttribute('aria-checked', String(button.dataset.value === String(value))));
+  group.choose(chosen);
   return group;
 }
 
@@ -86,18 +89,23 @@ const theme = {
   },
 };
 
+// tipLines are elements of lines of [name, value, colour]; a line of one text is a heading.
+function tipLines(lines) {
+  return lines.map((line) => {
+    if (line.length === 1) return element('div', { class: 'tip-head', text: line[0] });
+    return element('div', { class: 'tip-line' }, swatch(line[2]), element('span', { text: line[0] }), element('b', { text: line[1] }));
+  });
+}
+
 const tooltip = {
   node: null,
-  // show puts lines of [name, value, colour] beside the pointer; a line of one text is a heading.
+  // show puts lines beside the pointer.
   show(event, lines) {
     if (!this.node) {
       this.node = element('div', { class: 'tooltip', role: 'status' });
       document.body.append(this.node);
     }
-    this.node.replaceChildren(...lines.map((line) => {
-      if (line.length === 1) return element('div', { class: 'tip-head', text: line[0] });
-      return element('div', { class: 'tip-line' }, swatch(line[2]), element('span', { text: line[0] }), element('b', { text: line[1] }));
-    }));
+    this.node.replaceChildren(...tipLines(lines));
     this.node.hidden = false;
     const box = this.node.getBoundingClientRect();
     const gap = 14;
@@ -121,14 +129,14 @@ function mix(color, share, other) {
   }).join('');
 }
 
-// card is a titled part of the page.
+// card is a part of the page, with a title or ''.
 function card(title, id, ...children) {
-  return element('section', { class: 'card', id, 'aria-label': title }, element('h2', { text: title }), ...children);
+  const head = title === '' ? null : element('h2', { text: title });
+  return element('section', { class: 'card', id: id || null, 'aria-label': title || null }, head, ...children);
 }
 
 function copyButton(text) {
-  const button = element('button', { type: 'button', class: 'quiet', text: 'Copy' });
-  button.addEventListener('click', async () => {
+  const button = quiet('Copy', async () => {
     try {
       await navigator.clipboard.writeText(text());
       button.textContent = 'Copied';

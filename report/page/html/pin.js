@@ -13,13 +13,12 @@ class Pin {
     this.snap = element('p', { class: 'note snap' });
     this.reach = element('p', { class: 'note reach' });
     this.command = element('code', {});
-    const button = (text, title, click) => element('button', { type: 'button', class: 'quiet', text, title, 'aria-label': title, click });
-    this.root = element('div', { class: 'pin', id: 'pin', role: 'status' },
+    this.root = element('div', { class: 'pin', id: 'pin' },
       element('div', { class: 'pin-line' }, element('i', { class: 'pin-dot' }), this.title, this.reasons,
-        element('div', { class: 'buttons' }, button('⇤', 'Previous stored instant', () => this.step(-1)), button('←', 'Previous event', () => this.stepEvent(-1)),
-          button('→', 'Next event', () => this.stepEvent(1)), button('⇥', 'Next stored instant', () => this.step(1)),
-          ...(view.device.ooms.length > 0 ? [button('Failure', 'Pin the first request that failed', () => this.first())] : []),
-          button('Peak', 'Pin the peak of the run', () => this.show(this.instants.stored(Math.max(0, this.withReason(4))))))),
+        element('div', { class: 'buttons' }, quiet('⇤', () => this.step(-1), 'Previous stored instant'), quiet('←', () => this.stepEvent(-1), 'Previous event'),
+          quiet('→', () => this.stepEvent(1), 'Next event'), quiet('⇥', () => this.step(1), 'Next stored instant'),
+          view.device.ooms.length > 0 ? quiet('Failure', () => this.first(), 'Pin the failure: the first request that failed') : null,
+          quiet('Peak', () => this.peak(), 'Pin the peak of the run'))),
       this.snap, this.reach,
       element('p', { class: 'note exact' }, 'The same in a terminal: ', this.command, copyButton(() => this.command.textContent)));
     this.explain();
@@ -32,7 +31,12 @@ class Pin {
   // first pins what the page opens at: the first request that failed, else the peak.
   first() {
     const failed = this.withReason(64);
-    this.show(this.instants.stored(failed >= 0 ? failed : Math.max(0, this.withReason(4))));
+    if (failed >= 0) this.show(this.instants.stored(failed));
+    else this.peak();
+  }
+
+  peak() {
+    this.show(this.instants.stored(Math.max(0, this.withReason(4))));
   }
 
   // explain says which events can be pinned.
@@ -40,17 +44,13 @@ class Pin {
     const f = this.frames;
     const left = f.of > f.seq.length ? ' (' + formatCount(f.of - f.seq.length) + ' more are left out to keep this page small)' : '';
     const stored = plural(f.seq.length, 'stored instant') + left;
-    const exact = this.instants.exact;
-    if (this.view.report.server) {
-      this.reach.textContent = 'Any event can be pinned: memprof report --open answers from the recording.';
-    } else if (!exact) {
-      this.reach.textContent = this.view.report.events ? 'The events are being unpacked …' : 'This page has ' + stored + '; memprof report --open ' + shellQuote(this.view.process.path) + ' shows any event.';
-    } else if (exact.complete) {
-      this.reach.textContent = 'Any of the ' + plural(exact.time.length, 'event') + ' can be pinned.';
-    } else {
-      this.reach.textContent = 'Exact here: events ' + exact.spans.map(([from, to]) => formatCount(from) + '–' + formatCount(to - 1)).join(', ') +
-        ' (the first, peak, last and worst iterations) and ' + stored + '; memprof report --open ' + shellQuote(this.view.process.path) + ' shows any other event.';
-    }
+    const { exact } = this.instants;
+    const open = '; memprof report --open ' + shellQuote(this.view.process.path) + ' shows any ';
+    this.reach.textContent = this.view.report.server ? 'Any event can be pinned: memprof report --open answers from the recording.' :
+      !exact ? (this.view.report.events ? 'The events are being unpacked …' : 'This page has ' + stored + open + 'event.') :
+        exact.complete ? 'Any of the ' + plural(exact.time.length, 'event') + ' can be pinned.' :
+          'Exact here: events ' + exact.spans.map(([from, to]) => formatCount(from) + '–' + formatCount(to - 1)).join(', ') +
+          ' (the first, peak, last and worst iterations) and ' + stored + open + 'other event.';
   }
 
   // near pins the last event at a time, or what is nearest to it of what this page has.
@@ -68,7 +68,7 @@ class Pin {
       this.show(instant, instant.seq === seq ? undefined : time);
       this.view.timeline.reveal(instant.time);
     };
-    if (this.view.report.server && this.instants.storedAt(seq) < 0) this.ask('event=' + seq, undefined, place);
+    if (this.view.report.server && !this.instants.has(seq)) this.ask('event=' + seq, undefined, place);
     else place(this.instants.nearEvent(seq));
   }
 
@@ -93,17 +93,8 @@ class Pin {
 
   stepEvent(by) {
     const seq = Math.max(0, this.instant.seq + by);
-    if (!this.view.report.server && (!this.instants.exact || this.instants.exact.positionOf(seq) < 0)) {
-      this.step(by);
-      return;
-    }
-    const exact = this.instants.exact;
-    if (exact && exact.positionOf(seq) >= 0) {
-      this.show(this.instants.nearEvent(seq));
-      this.view.timeline.reveal(this.instant.time);
-    } else {
-      this.event(seq);
-    }
+    if (this.view.report.server || this.instants.has(seq)) this.event(seq);
+    else this.step(by);
   }
 
   // show pins an instant; clicked is the time that the user asked for, if it was a time.

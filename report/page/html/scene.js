@@ -9,12 +9,10 @@ const BOTTOM = 40;
 // Scene draws what a timeline gives it: times from this.from to this.to in this.columns columns of
 // pixels, bytes up to this.top.
 class Scene extends Chart {
-  timeAt(x) {
-    return this.from + (x - LEFT) / (this.width - LEFT - RIGHT) * (this.to - this.from);
-  }
-
-  xAt(time) {
-    return LEFT + (time - this.from) / (this.to - this.from) * (this.width - LEFT - RIGHT);
+  constructor(name, height, label) {
+    super(name, height, label);
+    this.left = LEFT;
+    this.right = RIGHT;
   }
 
   yAt(bytes) {
@@ -166,7 +164,7 @@ class Scene extends Chart {
           run = { x: x0, color };
         }
         drawn = Math.max(x1, x0 + 1);
-        at = Math.max(at + 1, lastAtOrBefore(bands.start, this.timeAt(drawn)));
+        at = Math.max(at + 1, lastAtOrBefore(bands.start, this.valueAt(drawn)));
         continue;
       }
       end(drawn);

@@ -4,10 +4,9 @@
 
 class Timeline extends Scene {
   constructor(view) {
-    super('timeline', 330, 'Memory over time. Arrow keys pin the previous and next event, with shift stored instant, plus and minus zoom, 0 shows all.');
+    super('timeline', 330, 'Memory over time. Arrow keys pin the previous and next event, with shift stored instant, plus and minus zoom, A and D move the view, 0 shows all.');
     this.view = view;
     this.device = view.device;
-    this.canvas.tabIndex = 0;
     this.span();
     this.from = this.start;
     this.to = this.end;
@@ -31,15 +30,14 @@ class Timeline extends Scene {
   listen() {
     const canvas = this.canvas;
     dragging(canvas, {
-      onStart: (event) => { this.selecting = event.shiftKey ? this.timeAt(event.offsetX) : null; },
+      onStart: (event) => { this.selecting = event.shiftKey ? this.valueAt(event.offsetX) : null; },
       onMove: (by, event) => {
         if (this.selecting !== null) {
-          this.selected = this.timeAt(event.offsetX);
+          this.selected = this.valueAt(event.offsetX);
           this.schedule();
           return;
         }
-        const shift = -by / (this.width - LEFT - RIGHT) * (this.to - this.from);
-        this.show(this.from + shift, this.to + shift);
+        this.pan(-by);
       },
       onEnd: () => {
         if (this.selecting !== null && this.selected !== undefined) {
@@ -49,7 +47,7 @@ class Timeline extends Scene {
         this.selected = undefined;
         this.schedule();
       },
-      onClick: (event) => this.view.pinNear(this.timeAt(event.offsetX)),
+      onClick: (event) => this.view.pinNear(this.valueAt(event.offsetX)),
       onHover: (event) => this.hover(event),
       onLeave: () => {
         this.hovered = null;
@@ -57,37 +55,11 @@ class Timeline extends Scene {
       },
     });
     canvas.addEventListener('wheel', (event) => this.wheel(event), { passive: false });
-    canvas.addEventListener('keydown', (event) => {
-      const middle = (this.from + this.to) / 2;
-      const step = (this.to - this.from) / 4;
-      const keys = {
-        ArrowLeft: () => this.view.step(-1, event.shiftKey), ArrowRight: () => this.view.step(1, event.shiftKey),
-        '+': () => this.zoom(0.5, middle), '=': () => this.zoom(0.5, middle), '-': () => this.zoom(2, middle),
-        w: () => this.zoom(0.5, middle), s: () => this.zoom(2, middle),
-        a: () => this.show(this.from - step, this.to - step), d: () => this.show(this.from + step, this.to + step),
-        0: () => this.show(this.start, this.end), Home: () => this.show(this.start, this.end),
-      };
-      if (!keys[event.key] || event.ctrlKey || event.metaKey || event.altKey) return;
-      event.preventDefault();
-      keys[event.key]();
-    });
   }
 
-  wheel(event) {
-    if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
-      event.preventDefault();
-      const shift = event.deltaX / (this.width - LEFT - RIGHT) * (this.to - this.from);
-      this.show(this.from + shift, this.to + shift);
-      return;
-    }
-    // At the least zoom the page scrolls instead.
-    if (event.deltaY > 0 && this.from <= this.start && this.to >= this.end) return;
-    event.preventDefault();
-    this.zoom(Math.exp(Math.max(-120, Math.min(120, event.deltaY)) * 0.004), this.timeAt(event.offsetX));
-  }
-
-  zoom(factor, around) {
-    this.show(around - (around - this.from) * factor, around + (this.to - around) * factor);
+  keys() {
+    const step = (by) => (event) => this.view.step(by, event.shiftKey);
+    return { ...this.scaleKeys((this.from + this.to) / 2), ArrowLeft: step(-1), ArrowRight: step(1) };
   }
 
   // show brings a span of time into view, limited to the recording.
@@ -111,29 +83,27 @@ class Timeline extends Scene {
 
   hover(event) {
     const x = Math.max(LEFT, Math.min(this.width - RIGHT, event.offsetX));
-    this.hovered = this.timeAt(x);
+    this.hovered = this.valueAt(x);
     this.schedule();
     const colors = theme.colors;
-    const at = this.numbersAt(x);
+    const i = Math.max(0, Math.min(this.columns - 1, Math.floor(x - LEFT))); // the column of pixels
     const apart = (this.to - this.from) / this.width;
     const lines = [[formatTime(this.hovered, apart)]];
     const iteration = this.view.iterationAt(this.hovered);
     if (iteration !== '') lines.push(['iteration', iteration]);
     const phase = this.view.phaseAt(this.hovered);
     if (phase !== '') lines.push(['phase', phase]);
-    const range = (r) => (r === null ? ABSENT : r[0] === r[1] ? formatSize(r[0]) : formatSize(r[0]) + ' – ' + formatSize(r[1]));
-    lines.push(['reserved', range(at.r), colors.reserved], ['provided', range(at.c), colors.internal], ['requested', range(at.t), colors.requested]);
-    if (this.device.used) lines.push(['device used', range(at.used), colors.used]);
-    if (at.seq >= 0) lines.push(['event', formatCount(at.seq)]);
+    const range = ({ least, most }) => {
+      const [from, to] = [formatSize(Math.max(0, least[i])), formatKnown(most[i])];
+      return most[i] < 0 || from === to ? to : from + ' – ' + to;
+    };
+    const { r, c, t, used } = this.curves;
+    lines.push(['reserved', range(r), colors.reserved], ['provided', range(c), colors.internal], ['requested', range(t), colors.requested]);
+    if (this.device.used) lines.push(['device used', range(used), colors.used]);
+    const seq = this.view.seqAt(this.valueAt(x));
+    if (seq >= 0) lines.push(['event', formatCount(seq)]);
     lines.push(['click', 'pin this instant']);
     tooltip.show(event, lines);
-  }
-
-  // numbersAt returns the minimum and maximum values in the column of pixels at x.
-  numbersAt(x) {
-    const i = Math.max(0, Math.min(this.columns - 1, Math.floor(x - LEFT)));
-    const range = (curve) => (curve.most[i] === -Infinity || curve.most[i] < 0 ? null : [Math.max(0, curve.least[i]), curve.most[i]]);
-    return { t: range(this.curves.t), c: range(this.curves.c), r: range(this.curves.r), used: range(this.curves.used), seq: this.view.seqAt(this.timeAt(x)) };
   }
 
   // setOverlay draws the curves of another device over this one's, from the first event of each; null for none.

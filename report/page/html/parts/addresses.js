@@ -6,28 +6,44 @@ const KIND_NAMES = ['live', 'slack', 'pending', 'reserve', 'reusable', 'external
 
 class ArenaMap extends Chart {
   constructor(view) {
-    super('arena', MAP_HEIGHT + 20, 'Addresses of an arena at the pinned instant');
+    super('arena', MAP_HEIGHT + 20, 'Addresses of an arena at the pinned instant. Arrow keys go from span to span, plus and minus zoom, 0 shows all, Enter shows the module of an allocation alone.');
     this.view = view;
     this.layout = null;
+    this.at = 0; // index of the span of the keyboard
     dragging(this.canvas, {
-      onMove: (by) => this.move(-by / this.width * (this.to - this.from)),
+      onMove: (by) => this.pan(-by),
       onClick: (event) => this.click(event),
       onHover: (event) => this.hover(event),
       onLeave() {},
     });
-    this.canvas.addEventListener('wheel', (event) => {
-      if (event.deltaY > 0 && this.from <= this.layout.base && this.to >= this.layout.end) return;
-      if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
-        event.preventDefault();
-        this.move(event.deltaX / this.width * (this.to - this.from));
-        return;
-      }
-      event.preventDefault();
-      const around = this.addressAt(event.offsetX);
-      const factor = Math.exp(Math.max(-120, Math.min(120, event.deltaY)) * 0.004);
-      this.show(around - (around - this.from) * factor, around + (this.to - around) * factor);
-    }, { passive: false });
+    this.canvas.addEventListener('wheel', (event) => this.wheel(event), { passive: false });
   }
+
+  keys() {
+    // walk passes over spans that are too narrow to be seen.
+    const walk = (by) => {
+      const seen = (span) => span.bytes / (this.to - this.from) * this.width >= 2;
+      let next = this.at;
+      do next += by; while (this.layout.spans[next] && !seen(this.layout.spans[next]));
+      if (this.layout.spans[next]) this.at = next;
+      const x = this.xAt(this.middle());
+      if (x < 0 || x > this.width) this.pan(x - this.width / 2);
+    };
+    return { ...this.scaleKeys(this.middle()), ArrowLeft: () => walk(-1), ArrowRight: () => walk(1) };
+  }
+
+  // middle is the address in the middle of the keyboard's span.
+  middle() {
+    const span = this.layout.spans[this.at] || this.layout.spans[this.at = 0];
+    return span.at + span.bytes / 2;
+  }
+
+  place() {
+    return { offsetX: this.xAt(this.middle()), offsetY: MAP_HEIGHT / 2 };
+  }
+
+  get start() { return this.layout.base; }
+  get end() { return this.layout.end; }
 
   setLayout(layout) {
     const zoomed = this.layout && (this.from > this.layout.base || this.to < this.layout.end);
@@ -43,25 +59,13 @@ class ArenaMap extends Chart {
     this.schedule();
   }
 
-  move(by) {
-    this.show(this.from + by, this.to + by);
-  }
-
-  addressAt(x) {
-    return this.from + x / this.width * (this.to - this.from);
-  }
-
-  xAt(address) {
-    return (address - this.from) / (this.to - this.from) * this.width;
-  }
-
   // spanAt is the index of the span that has an address.
   spanAt(address) {
     return this.layout.spans.findIndex((span) => span.at <= address && address < span.at + span.bytes);
   }
 
   hover(event) {
-    const at = this.spanAt(this.addressAt(event.offsetX));
+    const at = this.spanAt(this.valueAt(event.offsetX));
     if (at < 0) {
       tooltip.hide();
       return;
@@ -70,13 +74,12 @@ class ArenaMap extends Chart {
     const lines = [[KIND_NAMES[span.kind] + ', ' + formatSize(span.bytes)]];
     const base = BigInt(this.layout.info.base);
     lines.push(['from', '0x' + (base + BigInt(Math.round(span.at))).toString(16)]);
-    if (span.shape >= 0) lines.push(...this.view.blockLines(span.shape));
+    if (span.shape >= 0) lines.push(...this.view.blockLines(span.shape), ['click', 'show its module alone']);
     tooltip.show(event, lines);
   }
 
   click(event) {
-    const at = this.spanAt(this.addressAt(event.offsetX));
-    const span = this.layout.spans[at];
+    const span = this.layout.spans[this.spanAt(this.valueAt(event.offsetX))];
     if (span && span.shape >= 0 && span.kind <= SLACK) this.view.chooseBlock(span.shape);
   }
 
@@ -180,13 +183,8 @@ class SpaceMap {
     this.legend = element('div', { class: 'legend' });
     this.root = card('Address space', 'space',
       element('div', { class: 'tools' }, element('span', { class: 'faint', text: 'Colour live allocations by' }),
-        this.colorings = element('span'), this.legend),
+        this.colorings = choice('Colour live allocations by', COLORINGS, view.coloring, (value) => view.setColoring(value)), this.legend),
       this.list);
-    this.chooseColoring(view.coloring);
-  }
-
-  chooseColoring(coloring) {
-    this.colorings.replaceChildren(choice('Colour live allocations by', COLORINGS, coloring, (value) => this.view.setColoring(value)));
   }
 
   show() {

@@ -1,5 +1,5 @@
-// Live allocations at the pinned instant by category, phase, module and more, as a table and as a flame
-// graph, both under the same filters.
+// Live allocations at the pinned instant by category, phase, module and more, as a table, under the same filters as the flame
+// graph.
 
 const FACETS = [
   ['category', 'Category'], ['phase', 'Phase'], ['name', 'Module'], ['repeated', 'Layers as one'], ['stack', 'Stack'], ['size', 'Size'], ['tag', 'Tag'],
@@ -31,11 +31,9 @@ class Allocations {
     ], { height: 330, onClick: (row) => this.filter(this.facet, row.key, row.name) });
     this.table.sorted = { column: 2, down: true };
     this.flame = new Flame(view, this);
-    this.facets = element('div');
+    this.facets = choice('Group by', FACETS, this.facet, (facet) => this.group(facet));
     this.root = card('Live allocations', 'allocations',
-      element('div', { class: 'tools' }, this.facets, this.input), this.chips, this.sum,
-      element('div', { class: 'halves' }, this.table.root, this.flame.root));
-    this.chooseFacet(this.facet);
+      element('div', { class: 'tools' }, this.facets, this.input), this.chips, this.sum, this.table.root);
   }
 
   // varies reports whether live allocations differ in a column.
@@ -43,12 +41,10 @@ class Allocations {
     return this.space.frames[column].some((name, _, all) => name !== all[0]);
   }
 
-  chooseFacet(facet) {
+  group(facet) {
     this.facet = facet;
-    this.facets.replaceChildren(choice('Group by', FACETS, facet, (value) => {
-      this.facet = value;
-      this.refresh();
-    }));
+    this.facets.choose(facet);
+    this.refresh();
   }
 
   share(row) {

@@ -3,16 +3,12 @@
 // FollowingScene shows the same stretch of time as the timeline, and is panned and zoomed with it.
 class FollowingScene extends Scene {
   constructor(view, name, height, label) {
-    super(name, height, label);
+    super(name, height, label + '. The keys are those of the timeline.');
     this.view = view;
     this.timeline = view.timeline;
     this.hovered = null;
     dragging(this.canvas, {
-      onMove: (by) => {
-        const t = this.timeline;
-        const shift = -by / (this.width - LEFT - RIGHT) * (t.to - t.from);
-        t.show(t.from + shift, t.to + shift);
-      },
+      onMove: (by) => this.timeline.pan(-by),
       onClick: (event) => this.click(event),
       onHover: (event) => this.hover(event),
       onLeave: () => {
@@ -23,11 +19,21 @@ class FollowingScene extends Scene {
     this.canvas.addEventListener('wheel', (event) => this.timeline.wheel(event), { passive: false });
   }
 
+  keys() {
+    return this.timeline.keys();
+  }
+
+  // place is the pinned instant, if it is in view.
+  place() {
+    const { instant } = this.view;
+    return instant && instant.time >= this.from && instant.time <= this.to && { offsetX: this.xAt(instant.time), offsetY: this.height / 2 };
+  }
+
   get from() { return this.timeline.from; }
   get to() { return this.timeline.to; }
 
   click(event) {
-    this.view.pinNear(this.timeAt(event.offsetX));
+    this.view.pinNear(this.valueAt(event.offsetX));
   }
 
   // floor and ceiling of what is drawn: no bands are above it.
@@ -149,11 +155,7 @@ class Categories extends FollowingScene {
     let most = 0;
     const kinds = this.data.names.length;
     const base = new Float64Array(this.columns);
-    for (let column = 0; column < this.columns; column++) {
-      let sum = 0;
-      for (let k = 0; k < kinds; k++) sum += this.sums[column * kinds + k];
-      most = Math.max(most, sum);
-    }
+    for (let at = 0; at < this.sums.length; at += kinds) most = Math.max(most, this.sums.subarray(at, at + kinds).reduce((sum, bytes) => sum + bytes, 0));
     this.top = Math.max(1, this.timeline.fit || !top || !curves ? most * 1.06 : Math.max(this.whole, most) * 1.06);
     this.clear();
     this.drawSizes(5);
@@ -175,7 +177,7 @@ class Categories extends FollowingScene {
   hover(event) {
     const column = Math.max(0, Math.min(this.columns - 1, Math.floor(event.offsetX - LEFT)));
     const kinds = this.data.names.length;
-    const lines = [[formatTime(this.timeAt(event.offsetX), (this.to - this.from) / this.width)]];
+    const lines = [[formatTime(this.valueAt(event.offsetX), (this.to - this.from) / this.width)]];
     let sum = 0;
     for (let k = kinds - 1; k >= 0; k--) {
       const bytes = this.sums[column * kinds + k];

@@ -1,40 +1,80 @@
 // Flame is the flame graph of the requested bytes of allocations, live at the pinned instant or over the interval that the
-// timeline shows: by call stack, outermost frame on top, or by module path.
+// timeline shows: by call stack, outermost frame on top, or by module path; inverted, innermost on top.
 
 const FLAME_ROW = 19;
 const FLAME_DEPTH = 40;
 
 class Flame extends Chart {
   constructor(view, allocations) {
-    super('flame', 330, 'Flame graph of live allocations');
+    super('flame', 330, 'Flame graph of live allocations. Arrow keys go from frame to frame, Enter shows the frame alone, Escape shows all.');
     this.view = view;
     this.allocations = allocations;
     this.source = 'pin';
     this.note = element('p', { class: 'note' });
-    const frames = view.frames;
-    const stacks = frames.stack.some((node) => node >= 0);
+    const stacks = view.frames.stack.some((node) => node >= 0);
     this.by = stacks ? 'stack' : 'name';
+    this.path = element('span', { class: 'faint flame-path', role: 'status' });
+    this.find = ''; // in lower case, what frames are searched for
+    this.sources = choice('Flame graph of', [['pin', 'Pinned instant'], ['mean', 'Interval in view'], ['made', 'Allocated in view']], 'pin', (source) => {
+      this.of(source);
+      view.changed();
+    });
+    const again = (changes) => {
+      Object.assign(this, { focus: [] }, changes);
+      this.show(this.groups);
+    };
+    this.input = element('input', { type: 'search', placeholder: 'Search the graph…', 'aria-label': 'Search the flame graph', spellcheck: 'false', input: () => {
+      this.find = this.input.value.trim().toLowerCase();
+      this.schedule();
+    } });
+    const invert = quiet('Inverted', () => {
+      invert.setAttribute('aria-pressed', String(!this.inverted));
+      again({ inverted: !this.inverted });
+    }, null, 'false');
+    this.root = card('Flame graph', 'flame', element('div', { class: 'tools' }, this.sources,
+      choice('Flame graph by', [['stack', 'Stacks'], ['name', 'Modules'], ['category', 'Category, phase, module']], this.by, (by) => again({ by })),
+      this.input, invert, quiet('Reset', () => this.reset()), this.path),
+    stacks ? null : element('p', { class: 'note', text: 'No stacks were recorded: memprof record --stacks python does; for a snapshot, torch.cuda.memory._record_memory_history(stacks="python").' }), this.note, this.canvas);
     this.focus = []; // names from the root to the frame that is as wide as the graph
-    this.path = element('span', { class: 'faint flame-path' });
-    this.sources = element('span');
-    this.root = element('div', { class: 'flame-box' },
-      element('div', { class: 'tools' }, this.sources,
-        choice('Flame graph by', [['stack', 'Stacks'], ['name', 'Modules'], ['category', 'Category, phase, module']], this.by, (value) => {
-          this.by = value;
-          this.focus = [];
-          this.show(this.groups);
-        }), this.path), this.note, this.canvas);
-    this.chooseSource('pin');
     this.groups = [];
     this.boxes = [];
     this.canvas.addEventListener('pointermove', (event) => this.hover(event));
     this.canvas.addEventListener('pointerleave', () => tooltip.hide());
-    this.canvas.addEventListener('click', (event) => {
-      const box = this.boxAt(event);
-      if (!box) return;
-      this.focus = box.names;
+    this.canvas.addEventListener('click', (event) => this.click(event));
+  }
+
+  click(event) {
+    const box = this.boxAt(event);
+    if (box) this.focus = box.names;
+    this.schedule();
+  }
+
+  // reset shows the whole graph, with nothing searched.
+  reset() {
+    this.find = this.input.value = '';
+    this.focus = [];
+    this.schedule();
+  }
+
+  keys() {
+    const now = this.current();
+    // go chooses the frame a step right of the current one or below it.
+    const go = (right, down) => {
+      const next = now && this.boxAt({ offsetX: right > 0 ? now.x + now.width + 0.1 : now.x + 0.1 + right, offsetY: now.y + (down + 0.5) * FLAME_ROW });
+      if (next) this.chosen = next.node;
       this.schedule();
-    });
+    };
+    return { ArrowLeft: () => go(-1, 0), ArrowRight: () => go(1, 0), ArrowUp: () => go(0, -1), ArrowDown: () => go(0, 1), Escape: () => this.reset() };
+  }
+
+  // current is the box of the frame that the keyboard chose, or of the root.
+  current() {
+    return this.boxes.find((box) => box.node === this.chosen) || this.boxes[0];
+  }
+
+  place() {
+    const box = this.current();
+    return box && { offsetX: box.x + box.width / 2, offsetY: box.y + FLAME_ROW / 2 };
   }
 
   // names returns the names of a group, outermost first.
@@ -53,15 +93,12 @@ class Flame extends Chart {
     return k.module[group.origin] === 1 ? name.split('.') : [name];
   }
 
-  // chooseSource says which allocations are drawn.
-  chooseSource(source) {
+  // of says which allocations are drawn.
+  of(source) {
     this.source = source;
-    this.sources.replaceChildren(choice('Flame graph of', [['pin', 'Pinned instant'], ['mean', 'Interval in view'], ['made', 'Allocated in view']], source, (value) => {
-      this.source = value;
-      this.focus = [];
-      this.update();
-      this.view.changed();
-    }));
+    this.sources.choose(source);
+    this.focus = [];
+    this.update();
   }
 
   // pinned takes the chosen allocations of the pinned instant.
@@ -123,7 +160,7 @@ class Flame extends Chart {
     this.tree = node(this.source === 'made' ? 'allocated in view' : 'all live allocations');
     let depth = 0;
     for (const group of groups) {
-      const names = this.names(group).slice(0, FLAME_DEPTH);
+      const names = (this.inverted ? this.names(group).slice().reverse() : this.names(group)).slice(0, FLAME_DEPTH);
       depth = Math.max(depth, names.length);
       let at = this.tree;
       at.requested += group.requested;
@@ -166,17 +203,31 @@ class Flame extends Chart {
       node = next;
     }
     this.focus = path;
-    this.path.textContent = path.length > 0 ? 'only ' + path[path.length - 1] + ': click the top frame to go back' : '';
-    this.place(node, path.slice(), 0, this.width);
+    this.lay(node, path.slice(), 0, this.width);
+    const found = this.found(node);
+    this.path.textContent = (path.length > 0 ? 'only ' + path[path.length - 1] + ' ' : '') +
+      (this.find === '' ? '' : formatSize(found) + ' in frames that match, ' + formatPercent(found / node.requested));
+    const chosen = this.current();
+    this.context.strokeStyle = theme.colors.ink;
+    if (this.canvas.matches(':focus-visible')) this.context.strokeRect(chosen.x + 0.5, chosen.y + 0.5, Math.max(1, chosen.width - 2), FLAME_ROW - 2);
   }
 
-  place(node, names, x, width) {
+  matches(node) {
+    return this.find !== '' && node !== this.tree && node.name.toLowerCase().includes(this.find);
+  }
+
+  // found is the bytes in frames that match.
+  found(node) {
+    return this.matches(node) ? node.requested : [...node.inside.values()].reduce((sum, child) => sum + this.found(child), 0);
+  }
+
+  // lay draws a frame and those inside it, layer2 before layer10.
+  lay(node, names, x, width) {
     this.box(node, names, x, width, names.length, false);
-    const inside = [...node.inside.values()].sort((a, b) => b.requested - a.requested || (a.name < b.name ? -1 : 1));
-    for (const child of inside) {
+    for (const child of [...node.inside.values()].sort((a, b) => compareNames(a.name, b.name))) {
       const part = width * child.requested / node.requested;
       if (part < 0.4) continue; // too narrow to draw: its bytes are a gap below its caller
-      this.place(child, names.concat(child.name), x, part);
+      this.lay(child, names.concat(child.name), x, part);
       x += part;
     }
   }
@@ -184,8 +235,7 @@ class Flame extends Chart {
   box(node, names, x, width, row, above) {
     const c = this.context;
     const y = row * FLAME_ROW;
-    const search = this.allocations.search;
-    const found = search !== '' && names.length > 0 && node.name.toLowerCase().includes(search);
+    const found = this.matches(node);
     c.fillStyle = found ? theme.colors.match : theme.colors.flame;
     c.globalAlpha = above ? 0.35 : found ? 1 : 0.55 + 0.4 * hashOf(node.name);
     c.fillRect(x, y, Math.max(0.4, width - (width > 2 ? 1 : 0)), FLAME_ROW - 1);

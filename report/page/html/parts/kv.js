@@ -16,7 +16,7 @@ class CacheUse extends FollowingScene {
     this.cache = cache;
     const legend = CACHE_USES.filter(([use]) => cache[use].some((slots) => slots > 0))
       .map(([use, color, title]) => element('span', { title }, swatch('var(--' + color + ')'), use));
-    this.root = card('KV cache' + (cache.name === '' ? '' : ' of ' + cache.name), 'kv', element('div', { class: 'tools' }, element('div', { class: 'legend' }, ...legend)), this.canvas);
+    this.root = card('Use of the KV cache' + (cache.name === '' ? '' : ' of ' + cache.name), 'kv', element('div', { class: 'tools' }, element('div', { class: 'legend' }, ...legend)), this.canvas);
   }
 
   draw() {
@@ -46,7 +46,7 @@ class CacheUse extends FollowingScene {
 
   hover(event) {
     const { time, running, capacity, slot } = this.cache;
-    const i = lastAtOrBefore(time, this.timeAt(event.offsetX));
+    const i = lastAtOrBefore(time, this.valueAt(event.offsetX));
     if (i < 0) {
       tooltip.hide();
       return;

@@ -66,6 +66,8 @@ function growthList(view) {
   return card('Growths', 'growths', element('p', { class: 'note', text: notes.join(' · ') }), table.root);
 }
 
+const OOMS_OPEN = 3; // failed requests that are not folded
+
 // oomStory lists the failed requests, each with a button that pins its instant.
 function oomStory(view) {
   const device = view.device;
@@ -74,12 +76,14 @@ function oomStory(view) {
     const largest = oom.largest < 0 ? '' : ', the largest free chunk had ' + formatSize(oom.largest);
     const free = oom.free < 0 ? 'free bytes are not known' : formatSize(oom.free) + ' were free' + largest;
     return element('li', {},
-      element('button', { type: 'button', class: 'quiet', text: 'Pin', click: () => view.pinEvent(oom.seq, oom.time) }),
+      quiet('Pin', () => view.pinEvent(oom.seq, oom.time)),
       element('strong', { text: formatSize(oom.request) + ' failed ' }),
       element('span', { text: formatDuration(oom.time) + ' after the start, event ' + formatCount(oom.seq) + ', requested by ' + oom.origin + ': ' + free + '. ' }),
       element('em', { class: 'tone-failed', text: oom.verdict }));
   });
-  const root = card('Out of memory', 'ooms', element('ol', { class: 'ooms' }, ...lines));
+  const list = (items) => element('ol', { class: 'ooms' }, ...items);
+  const root = card('Out of memory', 'ooms', list(lines.slice(0, OOMS_OPEN)));
+  if (lines.length > OOMS_OPEN) root.append(element('details', {}, element('summary', { text: (lines.length - OOMS_OPEN) + ' more' }), list(lines.slice(OOMS_OPEN))));
   if (device.oomCount > lines.length) {
     root.append(element('p', { class: 'note', text: formatCount(device.oomCount - lines.length) + ' more requests failed later' }));
   }

@@ -1,5 +1,5 @@
-// The split of reserved memory at the pinned instant: R = T + internal + pending + stranded + reserve +
-// reusable + external.
+// The pinned event, beside the timeline: what it did, and the split of reserved memory after it: R = T + internal + pending +
+// stranded + reserve + reusable + external.
 
 const PARTS = [
   ['t', 'Requested', 'bytes that live allocations asked for', 'requested'],
@@ -18,10 +18,29 @@ class SplitBar {
     this.view = view;
     this.bar = element('div', { class: 'split-bar' });
     this.list = element('dl', { class: 'split-list' });
-    this.root = card('At this instant', 'split', element('div', { class: 'split' }, this.bar, this.list));
+    this.title = element('p', { class: 'tone-strong', role: 'status' });
+    this.event = element('div', { class: 'event' });
+    this.root = card('At this instant', 'split', this.title, this.bar, this.list, this.event);
+  }
+
+  // say says what the event did, where the page has it and the one before exactly.
+  say({ seq }) {
+    const { exact } = this.view.instants;
+    const position = exact && (seq === 0 || exact.positionOf(seq - 1) >= 0) ? exact.positionOf(seq) : -1;
+    this.event.replaceChildren();
+    if (position < 0) return;
+    const { space } = exact;
+    const rows = [];
+    for (let i = 0; i < space.shape.length; i++) {
+      if (space.frames.kind[i] === 3 && (space.from[i] === position || space.to[i] === position)) rows.push(i);
+    }
+    const verb = rows.length === 1 ? (space.from[rows[0]] === position ? 'allocates' : 'frees') : 'changes no single allocation';
+    this.event.append(...tipLines([['This event ' + verb], ...(rows.length === 1 ? this.view.blockLines(rows[0], space) : [])]));
   }
 
   show(instant) {
+    this.title.textContent = this.view.pin.title.textContent;
+    this.say(instant);
     const values = instant.values;
     const whole = values.r;
     const bars = [];

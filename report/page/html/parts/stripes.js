@@ -4,8 +4,9 @@
 
 class Stripes extends FollowingScene {
   constructor(view) {
-    super(view, 'stripes', 260, 'The largest allocations over time');
+    super(view, 'stripes', 260, 'The largest allocations over time. Up and down choose one that lives at the pinned instant, Enter pins its birth');
     this.data = view.device.stripes;
+    this.chosen = 0; // from below, of those that live at the pinned instant
     const { birth, life } = this.data;
     this.death = birth.map((time, i) => time + life[i]);
     const k = view.frames;
@@ -40,6 +41,21 @@ class Stripes extends FollowingScene {
     const live = [];
     for (let i = 0; i < birth.length && birth[i] <= time; i++) if (this.death[i] > time) live.push(i);
     return live;
+  }
+
+  keys() {
+    const last = this.liveAt(this.view.instant.time).length - 1;
+    const choose = (by) => { this.chosen = Math.max(0, Math.min(last, this.chosen + by)); };
+    return { ...super.keys(), ArrowUp: () => choose(1), ArrowDown: () => choose(-1) };
+  }
+
+  // place is the middle of the chosen stripe at the pinned instant.
+  place() {
+    const { requested } = this.data;
+    const live = this.liveAt(this.view.instant.time).slice(0, this.chosen + 1);
+    const bytes = live.reduce((sum, i) => sum + requested[i], 0) - requested[live.at(-1)] / 2;
+    const place = live.length > 0 && super.place();
+    return place && { offsetX: place.offsetX + 0.001, offsetY: this.yAt(bytes) }; // not before a birth, however the place is rounded
   }
 
   draw() {
@@ -108,7 +124,7 @@ class Stripes extends FollowingScene {
     const bytes = (this.height - 20 - event.offsetY) / (this.height - 26) * this.top;
     if (bytes < 0) return -1;
     let sum = 0;
-    for (const i of this.liveAt(this.timeAt(event.offsetX))) {
+    for (const i of this.liveAt(this.valueAt(event.offsetX))) {
       sum += this.data.requested[i];
       if (bytes < sum) return i;
     }
