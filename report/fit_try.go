@@ -18,6 +18,7 @@ type FitTries struct {
 	Card     string // as the caller named it
 	Bytes    int64  // of Card
 	Variable string // that takes PyTorch's settings
+	End      string // of the range in which the largest value was looked for; "" without one
 	Tries    []FitTry
 }
 
@@ -85,6 +86,9 @@ func FitTrySections(r *FitTries) []layout.Section {
 	text := fmt.Sprintf("%s does not fit on %s with any of these values", r.Argument, r.Card)
 	if largest := r.Largest(); largest != nil {
 		text = fmt.Sprintf("the largest %s that fits on %s: %s", r.Argument, r.Card, largest.Value)
+		if largest.Value == r.End {
+			text += ", the end of the range"
+		}
 		if _, at := largest.Answer(); at > 0 {
 			text += ", with " + fitCommand(&largest.Rows[at].Allocator, r.Variable)
 		}

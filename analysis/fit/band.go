@@ -110,7 +110,8 @@ func (a *Answer) bound(ctx context.Context, edges [2][]*Job, o Options) error {
 	return nil
 }
 
-// edgesOf reads what is unknown of the jobs that are dry runs. ok is false where all is known.
+// edgesOf are the edges of all jobs: of one that knows all sizes, the job itself. ok is false where all jobs do. It sets what is requested of
+// processes, which are those of the jobs.
 func edgesOf(jobs []*Job, processes []Measured) (edges [2][]*Job, ok bool, err error) {
 	for i, j := range jobs {
 		both := []*Job{j, j}

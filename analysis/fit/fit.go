@@ -32,6 +32,12 @@
 // little there for a library's allocation, say. The needs of two recordings of one job differ by that much, so that another
 // card fails in the other. [Need.Highest] is above these, too.
 //
+// # A dry run
+//
+// A dry run does not know the size of each workspace: it requests the likely bytes, and a label says that there may be from 0 to so many.
+// The job is replayed as it is, with the least and with the most of them. What the three differ in is the band of each number ([Bands]).
+// On a card on which all three complete the job fits; on one on which only some do, these sizes decide ([Row.Within]).
+//
 // # Other code
 //
 // A recording is also replayed as if the job's code were another: with a module checkpointed, its loss computed in chunks, its

@@ -118,6 +118,9 @@ func (o *fitOptions) try(ctx context.Context, stdout, stderr io.Writer, paths []
 		return err
 	}
 	result.Variable = t.variable
+	if t.to > 0 {
+		result.End = strconv.Itoa(t.to)
+	}
 	if err := printAs(stdout, o.Format, result, report.FitTrySections, report.FitTryJSON); err != nil || result.Largest() != nil {
 		return err
 	}
