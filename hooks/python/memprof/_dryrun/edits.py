@@ -68,7 +68,7 @@ class _Checkpoints:
             names = (path, "%s.%s" % (top, path)) if path else (top,)
             self._names.update(dict.fromkeys(names[:1]))
             for pattern, expression in self._patterns.items():
-                if any(map(expression.fullmatch, names)):
+                if any(map(expression.fullmatch, names)) if path else pattern == top:
                     found.setdefault(pattern, []).append(names[0])
                     self._checkpoint(part)
         for pattern, names in found.items():
