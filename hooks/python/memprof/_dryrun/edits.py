@@ -74,7 +74,7 @@ class _Checkpoints:
         for pattern, names in found.items():
             if pattern in self._missing:
                 self._missing.remove(pattern)
-                _hook.problem("dry run: --checkpoint %s: %s" % (pattern, _listed(names)))
+                _hook.problem("dry run: --checkpoint %s wraps %s" % (pattern, _listed(names)))
 
     def _checkpoint(self, part):
         """Module.__call__ takes `_compiled_call_impl`, if there is one, in place of hooks and forward."""
