@@ -61,7 +61,7 @@ class EditsTest(DryRunCase):
         # The block keeps its input alone, not the norm and its mean and deviation, two arrays of 256 channels, and the
         # dropout's mask: 1,024 rows.
         self.assertEqual(saved[0], 1024 * (4 * 64 + 2 * 4 + 2 * 4 * 256 + 64))
-        self.assertIn("dry run: --checkpoint blocks.2: blocks.2", printed)
+        self.assertIn("dry run: --checkpoint blocks.2 wraps blocks.2", printed)
 
     def test_all_of_a_kind(self):
         saved, printed = self.same("--checkpoint", "blocks.*", by_hand=(0, 1, 2, 3))

@@ -91,9 +91,10 @@ class RanksTest(DryRunCase):
         self.assertIn("torchrun starts a process for each rank, and a dry run is of one: add --ranks", printed)
 
     def test_objects_and_messages(self):
-        self.script(
+        plan, _ = self.script(
             """
             import os, torch.distributed as dist, torch.multiprocessing as processes
+            import torch.distributed._functional_collectives as functional
             def work(rank, ranks):
                 dist.init_process_group("nccl", rank=rank, world_size=ranks, init_method="tcp://127.0.0.1:1")
                 assert (dist.get_backend(), dist.get_rank(), dist.get_world_size()) == ("nccl", 2, 4)
@@ -107,11 +108,16 @@ class RanksTest(DryRunCase):
                 x = torch.ones(3, device=rank)
                 for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, x, 3), dist.P2POp(dist.irecv, x.clone(), 1)]):
                     work.wait()
+                given = torch.zeros(1000, device=rank)
+                found = [functional.all_reduce(given, "sum", dist.group.WORLD), functional.all_gather_tensor(given, 0, dist.group.WORLD)]
+                found += [functional.reduce_scatter_tensor(given, "sum", 0, dist.group.WORLD)]
+                found = [each.wait() for each in found]
                 dist.destroy_process_group()
             processes.spawn(work, args=(4,), nprocs=4)
             """,
             flags=("--ranks", "4", "--rank", "2"),
         )
+        self.assertEqual([size for size in self.requests(plan) if size >= 1000], [4000, 4000, 16000, 1000])  # to wait takes no memory
 
 
 if __name__ == "__main__":

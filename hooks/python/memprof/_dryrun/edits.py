@@ -68,13 +68,13 @@ class _Checkpoints:
             names = (path, "%s.%s" % (top, path)) if path else (top,)
             self._names.update(dict.fromkeys(names[:1]))
             for pattern, expression in self._patterns.items():
-                if any(map(expression.fullmatch, names)):
+                if any(map(expression.fullmatch, names)) if path else pattern == top:
                     found.setdefault(pattern, []).append(names[0])
                     self._checkpoint(part)
         for pattern, names in found.items():
             if pattern in self._missing:
                 self._missing.remove(pattern)
-                _hook.problem("dry run: --checkpoint %s: %s" % (pattern, _listed(names)))
+                _hook.problem("dry run: --checkpoint %s wraps %s" % (pattern, _listed(names)))
 
     def _checkpoint(self, part):
         """Module.__call__ takes `_compiled_call_impl`, if there is one, in place of hooks and forward."""
