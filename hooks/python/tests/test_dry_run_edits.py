@@ -71,6 +71,15 @@ class EditsTest(DryRunCase):
     def test_a_list_is_its_modules(self):
         self.same("--checkpoint", "blocks", by_hand=(0, 1, 2, 3))
 
+    def test_a_module_that_works_in_place_is_left_alone(self):
+        text = """
+        net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(inplace=True), torch.nn.MaxPool2d(2)).cuda()
+        net(torch.randn(2, 3, 18, 18, device="cuda")).sum().backward()
+        """
+        plain, edited = (self.peak(self.script(text, flags=flags)[0], until=4) for flags in ((), ("--checkpoint", "*")))  # at the sum
+        saved = plain - edited
+        self.assertEqual(saved, 2 * 8 * 8 * 8 * 8)  # the indices of the pool
+
     def test_a_sequence_is_one_module(self):
         self.same("--checkpoint", "tail", "--checkpoint", "blocks.0", by_hand=(0, "tail"))
 

@@ -82,6 +82,8 @@ class _Checkpoints:
             for each in part.children():
                 self._checkpoint(each)
             return
+        if getattr(part, "inplace", False):  # it overwrites what its checkpoint would keep, and saves nothing of its own
+            return
         plainly = functools.partial(_call_plainly, weakref.ref(part))
         part._compiled_call_impl = functools.partial(self._torch.utils.checkpoint.checkpoint, plainly, use_reentrant=False)
 
