@@ -11,7 +11,7 @@ import (
 // Commands that show what a text does not tell.
 const (
 	whoHolds   = "nvidia-smi --query-compute-apps=pid,used_memory --format=csv"
-	recordLive = "memprof record --allocator native --stacks python -o run -- python3 train.py && memprof report run"
+	recordLive = "memprof record --stacks python -o run -- python3 train.py && memprof report run"
 	recordFit  = "memprof record --allocator native -o run -- python3 train.py && memprof fit run"
 )
 
