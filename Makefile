@@ -1,6 +1,8 @@
 # memprof: build, demonstrate and test.
 #
 #   make build       bin/memprof, one file with everything in it
+#   make web         dist/memprof-web/index.html: import, report and explain as one page that runs in a browser, without a network
+#   make web-large   drops a snapshot of 1 GB on that page in headless Chromium, and says how long it takes and how much memory (1 GB of disk)
 #   make demo        records a job (simulated GPU where there is no real one), reports, verifies, checks
 #   make check       what one runs before a commit: form, vet, tests that record no job, quick ones of the hook; a minute on two cores
 #   make test        everything that needs no GPU; ten minutes on two cores
@@ -30,18 +32,34 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 # Leaves out what memprof does not use: gonum/plot's PDF, EPS and TeX output, arrow-go's own JSON library, HTTP/2.
 TAGS := minimal,arrow_json_stdlib,nethttpomithttp2
 DEMO := demo-run
+WEB := dist/memprof-web
 
 # The demo's job: the training script where there is a GPU and torch, else its recording.
 DEMO_JOB = $(shell python3 -c 'import sys, torch, torchvision; sys.exit(not torch.cuda.is_available())' >/dev/null 2>&1 \
 	&& echo python3 samples/jobs/resnet50.py --iterations 20 || echo bin/memprof lab rerun samples/resnet50)
 
-.PHONY: build hook demo check test go-lint go-quick c-quick python-quick go-test race-test c-test python-test torch-test torch-there tested duckdb-test rings campaign fits peaks fuzz soak bench axe page-bench gpu-check dist dist-check clean
+.PHONY: build hook web web-large demo check test go-lint go-quick c-quick python-quick go-test race-test c-test python-test torch-test torch-there tested duckdb-test rings campaign fits peaks fuzz soak bench axe page-bench gpu-check dist dist-check clean
 
 build: hook
 	go build -tags $(TAGS) -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/memprof ./cmd/memprof
 
 hook:
 	$(MAKE) -C hooks dist
+
+# The page has everything in it, because a page from disk may load nothing: memprof as base64 of gzip, and the scripts of its worker,
+# of which the first is Go's own.
+web:
+	@mkdir -p bin $(WEB)
+	GOOS=js GOARCH=wasm go build -tags $(TAGS) -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/memprof.wasm ./cmd/memprof
+	cd cmd/memprof/web && gzip -9n <$(CURDIR)/bin/memprof.wasm | base64 -w0 | sed -e '/^@packed$$/{r /dev/stdin' -e 'd}' \
+	  -e "/^@scripts$$/{r $$(go env GOROOT)/lib/wasm/wasm_exec.js" -e 'r files.js' -e 'r worker.js' -e 'd}' \
+	  -e '/^@page$$/{r page.js' -e 'd}' index.html >$(abspath $(WEB))/index.html
+
+web-large:
+	@mkdir -p bin
+	go test ./analysis/snapshot -run '^TestLarge$$' -large 1000000000 -large-kept $(CURDIR)/bin/large.pickle -count 1 -v
+	go test ./cmd/memprof -run '^TestWebFile$$' -web-file $(CURDIR)/bin/large.pickle -count 1 -v
+	rm bin/large.pickle
 
 # Without Go on the machine the built bin/memprof is taken as it is, here and in gpu-check.
 demo:

@@ -85,7 +85,7 @@ func OpenRegular(dir *os.Root, name string) (*os.File, error) {
 	if !before.Mode().IsRegular() {
 		return nil, notRegular()
 	}
-	f, err := dir.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	f, err := dir.OpenFile(name, os.O_RDONLY|NonBlock, 0)
 	if err != nil {
 		return nil, err
 	}

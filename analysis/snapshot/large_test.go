@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 
 var (
 	largeBytes  = flag.Int64("large", 0, "import generated snapshots of this many bytes, and measure time and memory")
+	largeKept   = flag.String("large-kept", "", "keep the generated snapshot as this file")
 	largeFrames = flag.Int("large-frames", 0, "stack depth of the generated requests; 0: no frames")
 )
 
@@ -86,7 +88,7 @@ func TestLarge(t *testing.T) {
 	if size == 0 {
 		t.Skip("-large is not given")
 	}
-	path := filepath.Join(t.TempDir(), "large.pickle")
+	path := cmp.Or(*largeKept, filepath.Join(t.TempDir(), "large.pickle"))
 	writeLarge(t, path, size, *largeFrames)
 	user, system := processorTime(t)
 	begun := time.Now()

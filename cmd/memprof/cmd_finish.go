@@ -1,3 +1,5 @@
+//go:build !js
+
 package main
 
 import (
@@ -12,7 +14,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/memprof/memprof/analysis/plain"
-	"github.com/memprof/memprof/analysis/summary"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/trace"
@@ -89,24 +90,6 @@ func completeIfLeft(ctx context.Context, stderr io.Writer, dir string) {
 	}
 }
 
-// summarizeMissing writes the summaries that a recording lacks: it is whole without them.
-func summarizeMissing(stderr io.Writer, dir string) {
-	lacks, err := lacksSummary(dir)
-	if err != nil || !lacks {
-		return
-	}
-	run, err := dataset.Open(dir)
-	if errors.Is(err, trace.ErrEmpty) {
-		return // no process of it used a GPU
-	}
-	if err == nil {
-		_, err = summary.WriteAll(dir, run)
-	}
-	if err != nil {
-		screen.Remark(stderr, "warning", fmt.Sprintf("the summary could not be written: %v", err))
-	}
-}
-
 func (o *finishOptions) print(stdout io.Writer, finished *collect.Summary) error {
 	if len(finished.Processes) == 0 {
 		return screen.PrintLine(stdout, "nothing to complete in %s", o.Dir)
@@ -121,18 +104,4 @@ func (o *finishOptions) print(stdout io.Writer, finished *collect.Summary) error
 		}
 	}
 	return screen.PrintLine(stdout, "next: memprof report %s", plain.ShellQuote(o.Dir))
-}
-
-// lacksSummary says whether a process of a recording has no summary.
-func lacksSummary(path string) (bool, error) {
-	processes, err := summary.Processes(path)
-	if err != nil {
-		return false, fmt.Errorf("%s: %w", path, err)
-	}
-	for _, name := range processes {
-		if !summary.Has(path, name) {
-			return true, nil
-		}
-	}
-	return false, nil
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/analysis/snapshot"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
-	"github.com/memprof/memprof/cmd/memprof/internal/recorder"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/trace"
 )
@@ -77,7 +76,7 @@ func (o *importOptions) run(stdout io.Writer, files []string) error {
 			return exit.Input(err)
 		}
 	}
-	place, err := recorder.MakePlace(o.Output, o.Force)
+	place, err := makePlace(o.Output, o.Force)
 	if err != nil {
 		return err
 	}

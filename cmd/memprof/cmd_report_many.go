@@ -130,3 +130,35 @@ func fleetOf(paths []string) ([]string, error) {
 	}
 	return paths, nil
 }
+
+// summarizeMissing writes the summaries that a recording lacks: it is whole without them.
+func summarizeMissing(stderr io.Writer, dir string) {
+	lacks, err := lacksSummary(dir)
+	if err != nil || !lacks {
+		return
+	}
+	run, err := dataset.Open(dir)
+	if errors.Is(err, trace.ErrEmpty) {
+		return // no process of it used a GPU
+	}
+	if err == nil {
+		_, err = summary.WriteAll(dir, run)
+	}
+	if err != nil {
+		screen.Remark(stderr, "warning", fmt.Sprintf("the summary could not be written: %v", err))
+	}
+}
+
+// lacksSummary says whether a process of a recording has no summary.
+func lacksSummary(path string) (bool, error) {
+	processes, err := summary.Processes(path)
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", path, err)
+	}
+	for _, name := range processes {
+		if !summary.Has(path, name) {
+			return true, nil
+		}
+	}
+	return false, nil
+}

@@ -1,12 +1,12 @@
+//go:build !js
+
 package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os/signal"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -15,25 +15,6 @@ import (
 	"github.com/memprof/memprof/report/page"
 	"github.com/memprof/memprof/report/view"
 )
-
-// openFlag is --open, or --open=PORT.
-type openFlag struct {
-	port  int
-	given bool
-}
-
-func (f *openFlag) Set(text string) error {
-	port, err := strconv.Atoi(text)
-	if err != nil || port < 0 || port > 65535 {
-		return errors.New("want a port, 0 to 65535")
-	}
-	f.port, f.given = port, true
-	return nil
-}
-
-func (f *openFlag) String() string { return "" }
-
-func (*openFlag) Type() string { return "port" }
 
 // serve serves the page of a recording on 127.0.0.1, behind a random token, until Ctrl-C.
 func (o *reportOptions) serve(ctx context.Context, stdout, stderr io.Writer, path string) error {

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -276,3 +278,22 @@ func completeProcesses(_ *cobra.Command, args []string, begun string) ([]cobra.C
 	names := slices.DeleteFunc(strings.Split(processNames(run), ", "), func(name string) bool { return !strings.HasPrefix(name, begun) })
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
+
+// openFlag is --open, or --open=PORT.
+type openFlag struct {
+	port  int
+	given bool
+}
+
+func (f *openFlag) Set(text string) error {
+	port, err := strconv.Atoi(text)
+	if err != nil || port < 0 || port > 65535 {
+		return errors.New("want a port, 0 to 65535")
+	}
+	f.port, f.given = port, true
+	return nil
+}
+
+func (f *openFlag) String() string { return "" }
+
+func (*openFlag) Type() string { return "port" }

@@ -16,7 +16,6 @@ import (
 	"github.com/memprof/memprof/analysis/snapshot"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
-	"github.com/memprof/memprof/trace/collect"
 	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/spool"
 )
@@ -57,7 +56,7 @@ func openAny(path string) (*dataset.Run, error) {
 		return nil, err
 	}
 	if busy != "" {
-		run, err := collect.OpenLive(path)
+		run, err := openLive(path)
 		if still, _ := spool.InProgress(path); err == nil || still != "" {
 			return run, err
 		}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,10 +12,11 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/memprof/memprof/report/reporttest"
 	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
-var update = flag.Bool("update", false, "rewrite the golden output in the scripts")
+var update = reporttest.Update
 
 func TestMain(m *testing.M) {
 	testscript.Main(sharing{m}, map[string]func(){
@@ -36,6 +36,7 @@ func (s sharing) Run() int {
 		panic(err)
 	}
 	defer os.RemoveAll(shared)
+	defer reporttest.Quit()
 	cache = filepath.Join(shared, "cache")
 	if err := errors.Join(os.Chmod(shared, 0o755), os.Mkdir(cache, 0o700)); err != nil {
 		panic(err)

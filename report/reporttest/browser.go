@@ -63,10 +63,15 @@ var (
 // Main runs the tests of a package, for its TestMain, and ends the browser that they shared.
 func Main(m *testing.M) {
 	code := m.Run()
+	Quit()
+	os.Exit(code)
+}
+
+// Quit ends the browser that tests shared, where [Main] does not.
+func Quit() {
 	if shared != nil {
 		shared.quit()
 	}
-	os.Exit(code)
 }
 
 // NewBrowser is the package's browser with a new page, or skips the test where there is none.
@@ -260,22 +265,49 @@ func (b *Browser) show(page string) {
 // attach opens a page, in a context without anything of earlier ones, which is closed when the test ends.
 func (b *Browser) attach() {
 	var answer struct {
-		Context  string `json:"browserContextId"`
-		Target   string `json:"targetId"`
-		Attached string `json:"sessionId"`
+		Context string `json:"browserContextId"`
+		Target  string `json:"targetId"`
 	}
 	b.show("")
 	b.Must("Target.createBrowserContext", nil, &answer)
 	b.Must("Target.createTarget", map[string]any{"url": "about:blank", "browserContextId": answer.Context}, &answer)
-	b.Must("Target.attachToTarget", map[string]any{"targetId": answer.Target, "flatten": true}, &answer)
-	b.show(answer.Attached)
+	b.attachTo(answer.Target)
 	b.t.Cleanup(func() {
 		_ = b.send("", "Target.disposeBrowserContext", map[string]any{"browserContextId": answer.Context}, nil)
 	})
+	b.size(1360, 900)
+}
+
+// attachTo asks a page or frame from now on, which tells what it does.
+func (b *Browser) attachTo(target string) {
+	b.t.Helper()
+	var answer struct {
+		Attached string `json:"sessionId"`
+	}
+	b.Must("Target.attachToTarget", map[string]any{"targetId": target, "flatten": true}, &answer)
+	b.show(answer.Attached)
 	for _, domain := range []string{"Page", "Runtime", "Log", "Network"} {
 		b.Must(domain+".enable", nil, nil)
 	}
-	b.size(1360, 900)
+}
+
+// EnterFrame makes the frame in the page, which Chromium keeps in another process, the one that is asked from now on.
+func (b *Browser) EnterFrame() {
+	b.t.Helper()
+	var all struct {
+		Targets []struct {
+			Type string `json:"type"`
+			ID   string `json:"targetId"`
+		} `json:"targetInfos"`
+	}
+	b.Must("Target.getTargets", nil, &all)
+	for _, target := range all.Targets {
+		if target.Type == "iframe" {
+			b.attachTo(target.ID)
+			return
+		}
+	}
+	b.t.Fatal("the page has no frame of its own process")
 }
 
 func (b *Browser) size(width, height int) {

@@ -26,13 +26,14 @@ import (
 // fill the screen.
 var HostileName = "\x1b[31m\x1b[2J<script>alert(1)</script>|`*_&@all\r\n\x00\x07\u202egnp.exe\u2028\xff" + strings.Repeat("層.attn", 40)
 
-var update = flag.Bool("update", false, "rewrite the golden files")
+// Update is the flag -update of tests that import this package.
+var Update = flag.Bool("update", false, "rewrite the golden files")
 
 // Golden compares with testdata/NAME, or writes it with -update.
 func Golden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
-	if *update {
+	if *Update {
 		assert.NoError(t, os.WriteFile(path, got, 0o644))
 		return
 	}

@@ -4,11 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/outfile"
@@ -16,15 +13,6 @@ import (
 
 // memoryFile is a part in memory.
 type memoryFile struct{ *os.File }
-
-// InMemory makes a file without a name, see [WriterOptions].
-func InMemory(_ *os.Root, name string) (PartFile, error) {
-	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
-	if err != nil {
-		return nil, &fs.PathError{Op: "memfd_create", Path: name, Err: err}
-	}
-	return memoryFile{os.NewFile(uintptr(fd), name)}, nil
-}
 
 // name is a path by which only this process can open the file.
 func (f memoryFile) name() string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) }

@@ -9,7 +9,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/apache/arrow-go/v18/parquet/file"
 	"github.com/apache/arrow-go/v18/parquet/metadata"
@@ -116,7 +115,7 @@ func readPart(path string) (*Part, error) {
 
 // openFile opens a file of a run for reading and follows links. It does not block on a pipe.
 func openFile(path string) (*os.File, error) {
-	return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	return os.OpenFile(path, os.O_RDONLY|trace.NonBlock, 0)
 }
 
 // openParquet opens a part. It distinguishes what the Parquet library reports as one error: a file that

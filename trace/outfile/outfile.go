@@ -10,8 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 )
 
 // Modes of files, before the umask. Output of a recording is private: it contains names of the job's modules and
@@ -38,7 +37,7 @@ func Write(path string, mode fs.FileMode, write func(io.Writer) error) error {
 	if stat, err := os.Stat(filepath.Dir(path)); err != nil {
 		return about(path, "create", err)
 	} else if !stat.IsDir() { // opening a pipe would block
-		return &fs.PathError{Op: "create", Path: path, Err: unix.ENOTDIR}
+		return &fs.PathError{Op: "create", Path: path, Err: syscall.ENOTDIR}
 	}
 	dir, err := os.OpenRoot(filepath.Dir(path))
 	if err != nil {
@@ -66,23 +65,6 @@ func WriteIn(dir *os.Root, name string, mode fs.FileMode, write func(io.Writer) 
 		return errors.Join(about(path, "create", err), dir.Remove(temp))
 	}
 	return nil
-}
-
-// Possible returns the error that creating a file in the directory would give, or nil. It leaves no file, even if it is
-// killed, on file systems with O_TMPFILE.
-func Possible(dir string) error {
-	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, uint32(Private))
-	if err == nil {
-		return unix.Close(fd)
-	}
-	if !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EISDIR) && !errors.Is(err, unix.ENOENT) {
-		return &fs.PathError{Op: "create in", Path: dir, Err: err}
-	}
-	probe, err := os.CreateTemp(dir, ".memprof-probe-")
-	if err != nil {
-		return err
-	}
-	return errors.Join(probe.Close(), os.Remove(probe.Name()))
 }
 
 // Writable returns the error that [Write] would give for path, or nil.

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/memprof/memprof/trace"
 )
@@ -95,34 +94,6 @@ func (p *Process) Refresh() (ok bool, err error) {
 		p.Header = h
 	}
 	return ok, nil
-}
-
-// Alive says whether the process is alive, by the lock on its process file. The hook takes a lock of the open
-// file description (F_OFD_SETLK); older hooks took a POSIX lock. F_GETLK reports both. On kernels without
-// F_OFD_SETLK (gVisor) the hook takes a lock by flock.
-func (p *Process) Alive() (bool, error) {
-	lock := syscall.Flock_t{Type: syscall.F_WRLCK, Whence: io.SeekStart}
-	fd := p.file.Fd()
-	if err := syscall.FcntlFlock(fd, syscall.F_GETLK, &lock); err != nil {
-		return false, fmt.Errorf("%s: read its lock: %w", p.file.Name(), err)
-	}
-	if lock.Type != syscall.F_UNLCK {
-		return true, nil
-	}
-	err := syscall.Flock(int(fd), syscall.LOCK_SH|syscall.LOCK_NB)
-	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return true, nil
-	}
-	if err == nil {
-		err = syscall.Flock(int(fd), syscall.LOCK_UN)
-	}
-	if errors.Is(err, syscall.ENOLCK) || errors.Is(err, syscall.ENOSYS) || errors.Is(err, syscall.EOPNOTSUPP) {
-		err = nil // the file system has no such locks, so the hook has none either
-	}
-	if err != nil {
-		return false, fmt.Errorf("%s: read its lock: %w", p.file.Name(), err)
-	}
-	return false, nil
 }
 
 // Overtaken says whether the collector has deleted the segment that is to be read next; its events are in a part.

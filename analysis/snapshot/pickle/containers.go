@@ -7,6 +7,7 @@ func (d *Decoder) mark() (int, error) {
 	}
 	at := d.marks[len(d.marks)-1]
 	d.marks = d.marks[:len(d.marks)-1]
+	d.Budget += markBytes
 	return at, nil
 }
 

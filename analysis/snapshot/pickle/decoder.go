@@ -86,6 +86,8 @@ const (
 	longestText = 1 << 24
 	mostItems   = 512 // keys and values of a dictionary; torch writes some dozens
 
+	markBytes = 32 // of memory that a mark takes while its slice grows, until it ends
+
 	entryKey = 0 // the number of the key of entries
 
 	mostGenerations = 1<<(memoKind-32) - 1 // of a dictionary's slot
@@ -201,7 +203,7 @@ func (d *Decoder) step(op byte) error {
 		_, err := d.next(8)
 		return err
 	case '(':
-		if err := d.Keep(8); err != nil {
+		if err := d.Keep(markBytes); err != nil {
 			return err
 		}
 		d.marks = append(d.marks, len(d.stack))

@@ -78,6 +78,7 @@ func TestRefusals(t *testing.T) {
 		"\x80\x02cos\nsystem\n(U\x04trueo.":             "at byte 2: opcode 0x63: " + ErrCode.Error(),
 		"\x80\x02]](}(U\x06actionU\x01aue.":             "at byte 18: refused",
 		"\x80\x02}r\xff\xff\xff\xff.":                   "at byte 3: the snapshot needs more memory than it may have",
+		"\x80\x02" + strings.Repeat("(", 40_000):        "at byte 32770: the snapshot needs more memory than it may have",
 		"\x80\x02}(" + strings.Repeat("NN", 300) + "u.": "at byte 604: a dictionary of 300 keys",
 	} {
 		d := NewDecoder(strings.NewReader(text), 1<<20, known)
@@ -85,6 +86,13 @@ func TestRefusals(t *testing.T) {
 		_, err := d.Decode()
 		assert.That(t, err != nil && err.Error() == want, "%q: %v, want %s", text, err, want)
 	}
+}
+
+// A mark that has ended counts no more.
+func TestMarksEnd(t *testing.T) {
+	d := NewDecoder(strings.NewReader("\x80\x02}"+strings.Repeat("(u", 40_000)+"."), 1<<20, known)
+	_, err := d.Decode()
+	assert.NoError(t, err)
 }
 
 // FuzzDecode: no bytes do worse than an error, and none make the decoder keep more than it may.
