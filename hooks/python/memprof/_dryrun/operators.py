@@ -11,7 +11,7 @@ from torch._subclasses import fake_tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from memprof import _dryrun
 from memprof._dryrun import values
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_map_only
 
 LARGE = 4 << 20  # bytes of a host tensor that a factory makes fake
 
@@ -45,11 +45,16 @@ class Operators(TorchDispatchMode):
             return hasattr(args[0], "pinned")
         if any(t not in self._plain for t in types):
             return NotImplemented  # a tensor of tensors, as DTensor: its class calls operators on them
-        if not self._wants_fake(args, kwargs):
+        operands = list(self._operands(args))
+        if kwargs:
+            operands += self._operands(kwargs.values())
+        fakes = [isinstance(tensor, fake_tensor.FakeTensor) for tensor in operands]
+        if not any(fakes) and not self._makes_fake(operands, args, kwargs):
             return operator(*args, **kwargs)
         if operator.namespace == "c10d":
             return self._communicate(operator, args, kwargs)
-        args, kwargs = tree_map_only(self._torch.Tensor, self._as_fake, (args, kwargs))
+        if not all(fakes):
+            args, kwargs = tree_map_only(self._torch.Tensor, self._as_fake, (args, kwargs))
         if kwargs.get("generator") is not None:
             kwargs["generator"] = None  # it is of the host, and nothing is drawn
         try:
@@ -93,16 +98,18 @@ class Operators(TorchDispatchMode):
             elif isinstance(value, (tuple, list)):
                 self.note(value)
 
-    def _wants_fake(self, args, kwargs):
+    def _makes_fake(self, operands, args, kwargs):
         device = kwargs.get("device")
         if device is not None and device.type == "cuda":
             return True
-        tensor = False
-        for value in tree_leaves((args, kwargs)):
-            if isinstance(value, fake_tensor.FakeTensor):
-                return True
-            tensor = tensor or isinstance(value, self._torch.Tensor)
-        return not tensor and device != self._meta and self._size(args, kwargs) > LARGE
+        return not operands and device != self._meta and self._size(args, kwargs) > LARGE
+
+    def _operands(self, values):
+        for value in values:
+            if isinstance(value, self._torch.Tensor):
+                yield value
+            elif isinstance(value, (list, tuple)):
+                yield from self._operands(value)
 
     def _size(self, args, kwargs):
         """Bytes of the tensor that a factory makes, by its sizes and type."""
