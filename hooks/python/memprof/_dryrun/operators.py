@@ -82,7 +82,7 @@ class Operators(TorchDispatchMode):
         given = {}
 
         def stand_in(tensor):
-            made = self._torch.empty(1)
+            made = self._torch.empty(1, device="cpu")
             given[id(made)] = made, tensor
             return made
 
