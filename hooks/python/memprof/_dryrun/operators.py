@@ -22,7 +22,7 @@ UNKNOWN = (fake_tensor.UnsupportedOperatorException, fake_tensor.DataDependentOu
 class Operators(TorchDispatchMode):
     """Sees every operator of the threads that have entered it, below autograd and autocast."""
 
-    def __init__(self, torch, storages, values, kernels):
+    def __init__(self, torch, storages, values, kernels, communicators):
         super().__init__()
         self._torch = torch
         self._meta = torch.device("meta")
@@ -32,6 +32,7 @@ class Operators(TorchDispatchMode):
         self._storages = storages
         self._values = values
         self._kernels = kernels
+        self._communicators = communicators
         self.fakes = fake_tensor.FakeTensorMode(allow_fallback_kernels=False, allow_non_fake_inputs=True)
         self.fakes._allow_unsafe_data_ptr_access = False  # C++ code that asks for a pointer raises
 
@@ -51,6 +52,8 @@ class Operators(TorchDispatchMode):
         fakes = [isinstance(tensor, fake_tensor.FakeTensor) for tensor in operands]
         if not any(fakes) and not self._makes_fake(operands, args, kwargs):
             return operator(*args, **kwargs)
+        if operator.namespace in ("c10d", "_c10d_functional"):
+            self._communicators.connect(operands)
         if operator.namespace == "c10d":
             return self._communicate(operator, args, kwargs)
         if not all(fakes):
@@ -154,7 +157,7 @@ def install(torch):
     kernels.keep_whole(torch)
     assumed = values.Values(torch)
     way = kernels.Kernels(torch, blocks, assumed.report)
-    operators = Operators(torch, blocks, assumed, way)
+    operators = Operators(torch, blocks, assumed, way, distributed.Communicators(blocks, assumed.report))
     card.install(torch, streams, blocks)
     patches.install(torch, operators, blocks, assumed)
     attention.install(torch, way)
