@@ -28,7 +28,7 @@ def install(torch, report):
     torch.multiprocessing.spawn = _spawned
 
 
-NCCL = 560 << 20  # bytes of a communicator of one rank on an H200, torch 2.11: buffers 388 MiB, code 100, in no term of the accounting 72
+NCCL = 488 << 20  # bytes of a communicator of one rank on an H200, torch 2.11: 388 MiB of buffers, 100 MiB of code
 
 
 class Communicators:
