@@ -109,7 +109,9 @@ func (f *Followed) store(to []byte, e *Event, outcome Outcome, b *Block) []byte 
 }
 
 // Source gives the events anew.
-func (f *Followed) Source() *FollowedSource { return &FollowedSource{opening: f.opening, batches: f.batches} }
+func (f *Followed) Source() *FollowedSource {
+	return &FollowedSource{opening: f.opening, batches: f.batches}
+}
 
 // FollowedSource gives events with their effects.
 type FollowedSource struct {
