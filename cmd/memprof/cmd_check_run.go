@@ -18,13 +18,16 @@ import (
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 )
 
-// addRecordFlags adds the flags of record, for --run. The help of check does not list them.
+// addRecordFlags adds the flags of record, for --run. The help of check does not list them. Its own --rank says which ranks count: a dry run
+// of one of several is that of rank 0.
 func (o *checkOptions) addRecordFlags(flags *pflag.FlagSet) {
 	of := pflag.NewFlagSet("record", pflag.ContinueOnError)
 	o.Record.addFlags(of)
 	of.VisitAll(func(flag *pflag.Flag) {
-		flag.Hidden = true
-		o.recordFlags = append(o.recordFlags, flag.Name)
+		if flags.Lookup(flag.Name) == nil {
+			flag.Hidden = true
+			o.recordFlags = append(o.recordFlags, flag.Name)
+		}
 	})
 	flags.AddFlagSet(of)
 }

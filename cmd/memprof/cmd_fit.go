@@ -1,3 +1,5 @@
+//go:build !js
+
 package main
 
 import (
@@ -143,7 +145,7 @@ func (o *fitOptions) run(ctx context.Context, stdout, stderr io.Writer, paths []
 	if _, named := accounting.CardNamed(o.Card); named {
 		for _, j := range jobs {
 			if j.Torch != nil {
-				j.Assumed = hooks.DryRunContext + ofCUBLAS
+				j.Assumed = assumedOverhead
 			}
 		}
 	}
@@ -167,9 +169,9 @@ func (o *fitOptions) run(ctx context.Context, stdout, stderr io.Writer, paths []
 	return nil
 }
 
-// ofCUBLAS is what cuBLAS takes of the driver for the handles of two threads, the script's and autograd's, in bytes: measured as
-// [hooks.DryRunContext] was.
-const ofCUBLAS = 2 * 32 << 20
+// assumedOverhead is what context, code and cuBLAS take of a card where a snapshot does not say it, in bytes. cuBLAS takes 32 MiB for the
+// handle of each of two threads, the script's and autograd's: measured as [hooks.DryRunContext] was.
+const assumedOverhead = hooks.DryRunContext + 2*32<<20
 
 // wholePlan refuses a dry run that ended early: what it lacks may need more.
 func wholePlan(plan *recording.Recording) error {
