@@ -1,4 +1,4 @@
-"""Operators for which torch has no fake kernel, or whose result is a value: CTC, SyncBatchNorm, allclose."""
+"""Operators for which torch has no fake kernel, or whose result is a value: CTC, SyncBatchNorm, sparse gradients, allclose."""
 
 
 def ways(torch, storages):
@@ -11,13 +11,21 @@ def ways(torch, storages):
         aten._ctc_loss.Tensor: ctc,
         aten._ctc_loss_backward.default: backward,
         aten._ctc_loss_backward.Tensor: backward,
+        aten.add_.Tensor: lambda operator, x, y, **kwargs: x if getattr(y, "is_sparse", False) else operator(x, y, **kwargs),
         aten.batch_norm_stats.default: lambda operator, x, *_: _of_channels(torch, x, 2),
         aten.batch_norm_gather_stats_with_counts.default: lambda operator, x, *_: _of_channels(torch, x, 2),
         aten.batch_norm_elemt.default: lambda operator, x, *_: torch.empty_like(x),
         aten.batch_norm_backward_reduce.default: lambda operator, grad, *_: _of_channels(torch, grad, 4),
         aten.batch_norm_backward_elemt.default: lambda operator, grad, *_: torch.empty_like(grad),
+        aten._coalesce.default: lambda operator, x: _sparse(torch, torch.empty_like(x._indices()), torch.empty_like(x._values()), x),
+        aten.sparse_mask.default: lambda operator, x, mask: _sparse(torch, mask._indices(), x.new_empty(mask._values().shape), mask),
         aten.allclose.default: lambda *_, **__: True,
     }
+
+
+def _sparse(torch, indices, values, like):
+    """Indices are assumed to be distinct."""
+    return torch.sparse_coo_tensor(indices, values, like.shape)._coalesced_(True)
 
 
 def _of_channels(torch, x, count):

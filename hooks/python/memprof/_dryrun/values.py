@@ -20,7 +20,8 @@ class Values:
         self._nonzero = float(os.environ.get("MEMPROF_DRY_RUN_NONZERO") or 0.1)  # share of elements that are not 0
         self._answers = {
             aten._local_scalar_dense.default: self._scalar,
-            aten.item.default: self._scalar,  # where autograd is left out
+            aten.item.default: self._scalar,  # this and the next one where autograd is left out
+            aten.is_nonzero.default: lambda tensor: bool(self._scalar(tensor)),
             aten.equal.default: self._equal,
             aten.nonzero.default: self._where,
             aten.masked_select.default: self._selected,
