@@ -23,8 +23,6 @@ type Driver struct {
 	room  uint64  // bytes that are free
 	spans []*span // in the order of their making
 	next  uint64  // reservation
-	// expected are the next segments, up to the first one that has another size.
-	expected []extent
 }
 
 var _ Device = (*Driver)(nil)
@@ -67,14 +65,6 @@ func (d *Driver) take(bytes uint64) bool {
 
 // Alloc places a segment.
 func (d *Driver) Alloc(bytes uint64) (addr uint64, ok bool) {
-	if len(d.expected) > 0 {
-		next := d.expected[0]
-		if d.expected = d.expected[1:]; next.size != bytes {
-			d.expected = nil
-		} else if d.adopt(next.addr, bytes) {
-			return next.addr, true
-		}
-	}
 	if bytes > d.room {
 		return 0, false
 	}
@@ -103,9 +93,6 @@ func (d *Driver) adopt(addr, bytes uint64) bool {
 	d.spans = append(slices.DeleteFunc(d.spans, meets), &span{addr: addr, size: bytes, segments: []extent{{addr, bytes}}})
 	return true
 }
-
-// expect says where the next segment lies if it has this size.
-func (d *Driver) expect(addr, bytes uint64) { d.expected = append(d.expected, extent{addr, bytes}) }
 
 // gap returns the smallest gap of at least bytes, the lowest of equal ones.
 func (s *span) gap(bytes uint64) (best extent, found bool) {

@@ -19,8 +19,7 @@ type job struct {
 	waiting  []waiting
 	refused  int64
 	calls    calls
-	recorded bool  // under these settings
-	opening  int64 // see Options; 0 where it is over, or the job is not recorded
+	opening  int64 // see Options; 0 where it is over, or the settings are others than the recorded ones
 
 	card   *accounting.Card   // nil, or one of the replay's
 	others *accounting.Others // the replay's
@@ -69,7 +68,6 @@ func (j *job) device(number int32) *device {
 type memory interface {
 	Device
 	adopt(addr, bytes uint64) bool // a segment; false: the device has no room for it, or another is there
-	expect(addr, bytes uint64)     // where the next segment lies if it has this size
 }
 
 // memory is a device without segments. The driver's has the spans of a CUDA context.
@@ -98,21 +96,15 @@ func (j *job) alloc(at place, slot int32, e *trace.Event) {
 	j.blocks[slot] = j.request(at, e)
 }
 
-// mapped takes a segment, or pages, of the recorded allocator. Those from before the history are there if the card has room for them;
-// where a later segment lies is known.
+// mapped takes a segment, or pages, of the recorded allocator: those from before the history are there if the card has room for them.
 func (j *job) mapped(at place, e *trace.Event) {
-	if !j.recorded || at.expandable != j.settings.Expandable {
+	if e.Seq >= j.opening || at.expandable != j.settings.Expandable {
 		return
 	}
 	a := j.device(at.device)
-	switch {
-	case e.Seq < j.opening:
-		defer j.open(a, at)()
-		if at.expandable || a.memory.adopt(uint64(e.Addr), uint64(e.Provided)) {
-			a.adopt(a.Allocator, at, e)
-		}
-	case !at.expandable && j.seed == 0:
-		a.memory.expect(uint64(e.Addr), uint64(e.Provided))
+	defer j.open(a, at)()
+	if at.expandable || a.memory.adopt(uint64(e.Addr), uint64(e.Provided)) {
+		a.adopt(a.Allocator, at, e)
 	}
 }
 

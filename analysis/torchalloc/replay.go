@@ -30,8 +30,8 @@ type Options struct {
 	// Cards, if set, has the size of each device for each settings, and what others than the allocator use of it. They differ in
 	// their sizes alone.
 	Cards []*accounting.Card
-	// Recorded, if set, says for each settings whether the job ran under them: then the driver places segments as recorded.
-	// Opening is the first event of a snapshot's history: the segments and blocks that the events before it restate stay where they were.
+	// Opening is the first event of a snapshot's history. Recorded, if set, says for each settings whether the job ran under them: then the
+	// segments and blocks that the events before it restate stay where they were.
 	Recorded []bool
 	Opening  int64
 	// UntilRefused ends the replay of settings when a request was refused.
@@ -215,7 +215,7 @@ func (r *Replay) newJob(of int, s Settings, seed uint64) *job {
 	if r.Cards != nil {
 		j.card = r.Cards[of]
 	}
-	if j.recorded = r.Recorded != nil && r.Recorded[of]; j.recorded {
+	if r.Recorded != nil && r.Recorded[of] {
 		j.opening = r.Opening
 	}
 	return j
