@@ -273,12 +273,9 @@ func (d *followedDevice) open(at followedArena) (end func()) {
 	if at.pool == (PoolID{}) {
 		return func() {}
 	}
-	if !d.private[at.pool] {
-		d.private[at.pool] = true
-		d.a.UsePool(at.pool)
-	}
-	d.a.BeginPool(at.pool, func(uint64) bool { return true })
-	return func() { _, _ = d.a.EndPool(at.pool), d.a.ReleasePool(at.pool) } // it exists
+	first := !d.private[at.pool]
+	d.private[at.pool] = true
+	return d.a.enter(at.pool, first)
 }
 
 // request makes a request of the model. block is nil if it is refused.

@@ -131,12 +131,10 @@ func (j *job) open(a *device, at place) (end func()) {
 	if at.pool == (PoolID{}) {
 		return func() {}
 	}
-	if pool := (poolOf{at.device, at.pool}); !j.pools[pool] {
-		j.pools[pool] = true
-		a.UsePool(at.pool)
-	}
-	a.BeginPool(at.pool, func(uint64) bool { return true })
-	return func() { _, _ = a.EndPool(at.pool), a.ReleasePool(at.pool) } // it exists
+	pool := poolOf{at.device, at.pool}
+	first := !j.pools[pool]
+	j.pools[pool] = true
+	return a.enter(at.pool, first)
 }
 
 func (j *job) use(at place, slot int32, stream uint64) {

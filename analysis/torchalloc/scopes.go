@@ -78,6 +78,15 @@ func (a *Allocator) releasePrivate(p *privatePool) bool {
 	return p.segments == 0
 }
 
+// enter sends requests to a private pool until the returned function is called. first says that it was not in use.
+func (a *Allocator) enter(id PoolID, first bool) (leave func()) {
+	if first {
+		a.UsePool(id)
+	}
+	a.BeginPool(id, func(uint64) bool { return true })
+	return func() { _, _ = a.EndPool(id), a.ReleasePool(id) } // it exists
+}
+
 // carve hands out the bytes at an address of a free block, which keeps what is before them.
 func (a *Allocator) carve(b *Block, addr, size, requested uint64) *Block {
 	p := b.pool

@@ -23,7 +23,7 @@ const (
 type Cell struct {
 	Text string
 	Tone Tone
-	Link string // where a page has the evidence: the id of a part of it, and "/" and a category if it shows that alone; "" for nowhere
+	Link string // the id of the page's section with the evidence, as "leaks" or "allocations/weights", which shows that category alone; "" without
 }
 
 // Column is a column of a table. Numbers are aligned to the right.

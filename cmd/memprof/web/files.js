@@ -14,7 +14,7 @@ class Files {
     this.opened = new Map();
     this.lastOpened = 2;
     this.printed = { 1: [], 2: [] }; // bytes on stdout and stderr
-    this.onRead = () => {}; // is told the name of a Blob, how far it was read, and its bytes
+    this.onRead = () => {}; // gets the name of a Blob, the bytes that were read of it, and its size
   }
 
   // add puts a Blob below the root, and makes the folders above it.
