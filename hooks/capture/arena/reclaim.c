@@ -40,10 +40,8 @@ static void poll_pending(struct gpu *gpu) {
   fence_over(gpu, fence_record(gpu));  // what was pending is free by now
 }
 
-// The device was waited for: frees pending blocks and ends pools.
-static void finish_pending(struct gpu *gpu) {
-  poll_pending(gpu);
-  pool_sweep(gpu);
+// Without the lock, since a source may wait for other threads.
+static void give_back_to_sources(struct gpu *gpu) {
   lock_give(&gpu->lock);
   source_give_back();
   lock_take(&gpu->lock);
@@ -88,8 +86,10 @@ uint64_t reclaim(struct gpu *gpu, struct arena *arena, uint64_t requested, uint6
   uint64_t given = release_clear(gpu, wanted);
   if (given < wanted && fence_wait(gpu)) {
     event(gpu, NULL, requested, "waited");  // what unmaps after other threads' events is still of a reclaim
-    finish_pending(gpu);
+    poll_pending(gpu);
+    pool_sweep(gpu);
     given += release_clear(gpu, wanted - given);
+    give_back_to_sources(gpu);  // last: other threads' events come between
   }
   return given;
 }

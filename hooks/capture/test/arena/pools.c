@@ -371,6 +371,49 @@ TEST(source_usual) {
   free(usual.memory), free(own.memory);
 }
 
+// Another thread allocates while a reclaim returns memory to its source: all unmaps of the reclaim come before that.
+static void *take_small(void *unused) {
+  (void)unused;
+  return memprof_malloc(1000, 0, NULL);
+}
+
+static void array_return_beside(void *self, void *ptr) {
+  pthread_t other;
+  void *taken;
+  CHECK(pthread_create(&other, NULL, take_small, NULL) == 0 && pthread_join(other, &taken) == 0);
+  CHECK(taken != NULL);
+  array_return(self, ptr);
+}
+
+TEST(source_in_a_reclaim, "MEMPROF_SIM_MEMORY", "64m", "MEMPROF_OPTIONS", "headroom=0") {
+  gpu_start();
+  struct array source = {.most = 8 * MiB};
+  CHECK(posix_memalign((void **)&source.memory, 2 * MiB, source.most) == 0);
+  pool_set_usual_source((struct source){&source, array_take, array_return_beside});
+  void *one = gpu_stream(), *two = gpu_stream();
+  CHECK(memprof_malloc(1000, 0, NULL) != NULL);
+  memprof_pool_hold(0, POOL, 0);
+  release(take(MiB, NULL));
+  void *freed = memprof_malloc(40 * MiB, 0, one);
+  gpu_hold(one);
+  gpu_reads(one, freed, 40 * MiB);
+  memprof_release_pool(0, POOL, 0);
+  memprof_free(freed, 0, 0, one);
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, let_go_later, one) == 0);
+  CHECK(memprof_malloc(50 * MiB, 0, two) != NULL);
+  CHECK(pthread_join(thread, NULL) == 0);
+  CHECK_EQUAL(source.returned, 1);
+  const struct trail trail = trail_agrees();
+  enum memprof_kind before = MEMPROF_ALLOC;
+  for (uint64_t i = 0; i < trail.count; i++) {
+    const enum memprof_kind kind = trail_kind(&trail.records[i]);
+    if (kind == MEMPROF_UNMAP) CHECK_EQUAL(before, MEMPROF_RECLAIM);
+    if (kind == MEMPROF_ALLOC || kind == MEMPROF_RECLAIM) before = kind;
+  }
+  free(source.memory);
+}
+
 // Python code runs in such an allocator: its collector may free tensors, and it may ask and allocate.
 static void *garbage, *nested;
 
