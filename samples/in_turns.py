@@ -2,8 +2,9 @@
 
 Runs one after the other differ by more than an allocator costs, because of other work on the machine.
 Here one job trains for a third of a second while the others wait, then the next, round after round,
-forwards and backwards. Steps of the same round are compared, so that other work affects all jobs alike;
-the result is the median over the rounds. Only one job trains at a time, so all use the same few
+forwards and backwards. All jobs do the same work in the same iteration, so iterations are compared one by one:
+the least time that a job of one kind took for it with the least of the other kind, since other work only adds.
+The result is the median of these ratios. Only one job trains at a time, so all use the same few
 processors. Two processes of the same kind differ, too: there are several jobs of each kind, and apart()
 returns by how much they differ.
 
@@ -21,7 +22,7 @@ import threading
 import time
 
 TURN = 0.33  # seconds of a turn, about
-LEAST = 4  # iterations of a turn; the first, with cold caches, is not counted
+LEAST = 3  # iterations of a turn; the first, with cold caches, is not counted
 LAST_WORDS = 10  # seconds in which a job has to end after it was asked to
 PROCESSORS = 4  # that all jobs have in common, at most
 
@@ -30,16 +31,10 @@ class Stopped(Exception):
     """A job ended, or took too long."""
 
 
-@contextlib.contextmanager
 def processors(place, places):
-    """Processes that this thread starts meanwhile run on a few processors: set number `place` of `places`."""
-    before = os.sched_getaffinity(0)
-    share = sorted(before)[place * len(before) // places : (place + 1) * len(before) // places]
-    os.sched_setaffinity(0, share[-PROCESSORS:] or before)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
+    """Set number `place` of `places` of this process's processors."""
+    ours = sorted(os.sched_getaffinity(0))
+    return ours[place * len(ours) // places : (place + 1) * len(ours) // places] or ours
 
 
 def on_cards(cards, waiting, work, over=lambda: False):
@@ -62,16 +57,31 @@ def on_cards(cards, waiting, work, over=lambda: False):
     return waiting
 
 
+def threads_of_session(leader):
+    """The threads of all processes of a session."""
+    for process in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(ProcessLookupError, FileNotFoundError):
+            if os.getsid(int(process)) == leader:
+                yield from map(int, os.listdir(f"/proc/{process}/task"))
+
+
 class Job:
-    """A job that trains when it is asked to, on the processors at place[0] of place[1]."""
+    """A job that trains when it is asked to, on the processors at place[0] of place[1]: all of them until pin()."""
 
     def __init__(self, command, errors, env=None, place=(0, 1)):
         env = dict(env or os.environ, PYTHONHASHSEED="0")  # so that jobs of a kind do not differ by it
-        with open(errors, "w") as err, processors(*place):
+        with open(errors, "w") as err:
             self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err, env=env, start_new_session=True)
-        self.command, self.errors = command, errors
+        self.command, self.errors, self.place = command, errors, place
         self.output = b""  # everything that the job printed
         self.read = 0  # bytes of it that steps_of_turn() has read
+
+    def pin(self):
+        """Leaves the job PROCESSORS of its processors at most, as all jobs beside it, once it has made its threads."""
+        few = processors(*self.place)[-PROCESSORS:]
+        for thread in threads_of_session(self.process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.sched_setaffinity(thread, few)
 
     def ask(self, iterations):
         """Has it train for so many iterations."""
@@ -114,7 +124,7 @@ class Job:
 
 
 def measure(kinds, first, seconds, patience=120):
-    """Rounds of turns: {kind: of each round, the milliseconds of a step of each job}, for `kinds`, {kind: jobs}.
+    """Rounds of turns: {kind: of each round, of each job, the milliseconds of its steps}, for `kinds`, {kind: jobs}.
 
     All jobs train for `first` iterations beforehand, at once. No round is begun after `seconds`;
     there are at least two. No job may take longer than `patience` seconds for a turn.
@@ -124,6 +134,7 @@ def measure(kinds, first, seconds, patience=120):
         job.ask(first)
     for job in jobs:
         job.steps_of_turn(patience)
+        job.pin()
     alone = []
     for job in jobs:
         job.ask(LEAST)
@@ -135,7 +146,7 @@ def measure(kinds, first, seconds, patience=120):
         found = {}
         for job in jobs:
             job.ask(iterations)
-            found[job] = statistics.median(job.steps_of_turn(patience)[1:])
+            found[job] = job.steps_of_turn(patience)[1:]
         for kind, of in kinds.items():
             rounds[kind].append([found[job] for job in of])
         jobs.reverse()
@@ -143,22 +154,22 @@ def measure(kinds, first, seconds, patience=120):
 
 
 def steps(rounds):
-    """The milliseconds of a step of a kind in each round, the mean of its jobs."""
-    return [statistics.mean(jobs) for jobs in rounds]
+    """The milliseconds of each iteration, the least of the jobs of a kind."""
+    return [min(of) for jobs in rounds for of in zip(*jobs)]
 
 
 def ratio(rounds, base):
-    """Of the ratios of each round's steps: the median, and the quartiles."""
-    ratios = [a / b for a, b in zip(steps(rounds), steps(base))]
-    low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive")
-    return middle, low, high
+    """Of the ratios of each iteration's steps: the median, and the interval that has it with a probability of 95 %."""
+    ratios = sorted(a / b for a, b in zip(steps(rounds), steps(base)))
+    outside = max(0, int((len(ratios) - 1 - 1.96 * len(ratios) ** 0.5) / 2))  # on each side: the binomial distribution's, by the normal one
+    return statistics.median(ratios), ratios[outside], ratios[-1 - outside]
 
 
 def apart(rounds):
     """How far the slowest job of a kind is from the fastest, as a share of the step: what the processes themselves
-    differ by, and quartiles of rounds do not show. With one job nobody knows: None."""
+    differ by, and an interval does not show. With one job nobody knows: None."""
     if len(rounds[0]) < 2:
         return None
-    shares = [[step / statistics.mean(jobs) for step in jobs] for jobs in rounds]
+    shares = [[step / statistics.mean(of) for step in of] for jobs in rounds for of in zip(*jobs)]
     medians = [statistics.median(of) for of in zip(*shares)]
     return max(medians) - min(medians)

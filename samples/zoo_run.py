@@ -334,7 +334,7 @@ def steps(names, modes, of):
     rounds = {key: next((r["rounds"] for r in runs if r.get("rounds")), None) for key, runs in of.items()}
     if not any(rounds.values()) or "classic" not in modes:
         return
-    print("\nStep in ms, the median of the rounds; its ratio to classic of the same round: the median, and the quartiles;")
+    print("\nStep in ms, the median; its ratio to classic in the same iteration: the median, and its 95 % interval;")
     print("how far the jobs of one kind are apart at most\n")
     row(["", *modes, "apart"])
     row(["---"] + ["---:"] * (len(modes) + 1))

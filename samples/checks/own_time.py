@@ -75,6 +75,7 @@ def train(suite, preload, models, card, names):
             job.job.ask(FIRST)
         for job in trained:
             job.job.steps_of_turn(180)
+            job.job.pin()
         for _ in range(TURNS):
             for job in trained:
                 job.turn()

@@ -118,8 +118,7 @@ class Suite:
     def steps(self, name, job, kinds, base, memory, bound="", most=None, pairs=2, seconds=15):
         """Compares the steps of a job of several kinds, in turns, with those of the kind `base`. The rest is as for rounds().
 
-        A ratio counts as above `most` when three quarters of the rounds are, or when the median is by more than jobs of
-        one kind differ.
+        A ratio counts as above `most` when its interval is, or when the median is by more than jobs of one kind differ.
         """
         rounds = self.rounds(name, job, kinds, memory, pairs, seconds)
         for kind in kinds:
@@ -168,7 +167,7 @@ class Suite:
         apart = high - low if None in known else max(known)
         if None not in known:
             text += f"; jobs of a kind {apart:.3f} apart"
-        self.figure(f"{name}: step, {kind} / {base}, median and quartiles of {len(rounds[kind])} rounds", f"{middle:.3f}, {low:.3f} to {high:.3f} ({text})", bound)
+        self.figure(f"{name}: step, {kind} / {base}, median of {len(in_turns.steps(rounds[kind]))} steps and its 95 % interval", f"{middle:.3f}, {low:.3f} to {high:.3f} ({text})", bound)
         above = most is not None and (low > most or middle > most + apart)
         return f"{name}: a step {kind} is {middle:.3f} of {base}, {low:.3f} to {high:.3f}, above {most}" if above else None
 
