@@ -88,9 +88,12 @@ def without(table, keys, path):
 
 
 def own(runs):
-    """For each job that convolves: those of its convolutions that no other job has."""
-    having = collections.Counter(key for run in runs for key in run.keys())
-    return {run.job: {key for key in run.keys() if having[key] == 1} for run in runs if run.keys()}
+    """For each job that convolves: those of its convolutions that no other network has. The alexnet beside zoo/ is the one of zoo/."""
+    having = collections.defaultdict(set)
+    for run in runs:
+        for key in run.keys():
+            having[key].add(os.path.basename(run.job))
+    return {run.job: {key for key in run.keys() if len(having[key]) == 1} for run in runs if run.keys()}
 
 
 def pack(path, folder, done):
