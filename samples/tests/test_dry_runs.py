@@ -69,7 +69,7 @@ class DryRunsTest(unittest.TestCase):
         self.assertIn("3 of 3 jobs", text)
         with tarfile.open(self.output) as tar:
             plans = [f"dry-runs/{job}{rest}" for job in ("alexnet", "zoo/alexnet", "zoo/vgg11") for rest in ("", "/table")]
-            self.assertEqual(sorted(tar.getnames()), ["dry-runs/pairs", *plans])  # without summaries
+            self.assertEqual(sorted(tar.getnames()), sorted(["dry-runs/pairs", *plans]))  # without summaries
             read = lambda name: tar.extractfile("dry-runs/" + name).read().decode()
             for alexnet in ("alexnet", "zoo/alexnet"):
                 self.assertEqual(read(alexnet + "/table"), "# BYTES KEY\n10 forward common\n30 forward other\ncards=\n")
