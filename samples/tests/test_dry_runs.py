@@ -19,7 +19,7 @@ import dry_runs
 MEMPROF = """
     #!/bin/sh
     while [ "$1" != -o ]; do shift; done
-    plan=$2 model=$7
+    plan=$2 model=${2##*/}
     mkdir -p "$plan/summary"
     echo '[1, "forward common"]' >>"$MEMPROF_DRY_RUN_CONVOLUTIONS"
     case $model in
