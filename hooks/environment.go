@@ -55,6 +55,7 @@ type DryRun struct {
 	Capability      string
 	Multiprocessors int
 	Nonzero         float64 // share of the elements of a tensor that are assumed to be nonzero
+	Triton          bool    // Triton kernels are assumed to write into tensors that are there, and to do nothing else
 	Iterations      int     // after which the job is ended if they repeat
 	Ranks, Rank     int     // of a distributed job, the processes and the one that runs; 0 ranks: the job says it itself
 	Checkpoint      string  // names of modules to checkpoint, separated by commas; "*" stands for one part of a name, or less
@@ -76,6 +77,10 @@ func (d *DryRun) environment(env []string) []string {
 	env = set(env, "MEMPROF_SIM_CONTEXT", strconv.Itoa(DryRunContext))
 	env = set(env, "MEMPROF_DRY_RUN_NONZERO", strconv.FormatFloat(d.Nonzero, 'g', -1, 64))
 	env = set(env, "MEMPROF_DRY_RUN_ITERATIONS", strconv.Itoa(d.Iterations))
+	env = unset(env, "MEMPROF_DRY_RUN_TRITON")
+	if d.Triton {
+		env = set(env, "MEMPROF_DRY_RUN_TRITON", "1")
+	}
 	env = set(env, "MEMPROF_DRY_RUN_CHECKPOINT", d.Checkpoint)
 	env = set(env, "MEMPROF_DRY_RUN_OFFLOAD", d.Offload)
 	here := d.Devices()

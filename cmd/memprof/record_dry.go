@@ -33,12 +33,14 @@ type dryRunOptions struct {
 
 	card    accounting.CardModel
 	nonzero float64
+	triton  bool // Triton kernels only write into tensors that are there
 }
 
 func (o *dryRunOptions) add(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.On, "dry-run", false, "run a PyTorch job without a GPU, on tensors without values, and record what it would request")
 	flags.StringVar(&o.Card, "card", "H100-80GB", "with --dry-run: the `card` that the job sees: "+strings.Join(accounting.CardNames(), ", "))
-	flags.StringVar(&o.Assume, "assume", "nonzero=0.1", "with --dry-run: the `share` of nonzero elements where sizes depend on values")
+	flags.StringVar(&o.Assume, "assume", fmt.Sprintf("nonzero=%g", assumedNonzero),
+		"with --dry-run: the `share` of nonzero elements where sizes depend on values; triton=in-place: Triton kernels only write into tensors that are there")
 	flags.IntVar(&o.Iterations, "iterations", 4, "with --dry-run: end the job after so many iterations, once they repeat; 0: never")
 	flags.IntVar(&o.Ranks, "ranks", 0, "with --dry-run: run one rank of a distributed job of so many")
 	flags.IntVar(&o.Rank, "rank", 0, "with --ranks: the rank to run")
@@ -77,10 +79,25 @@ func (o *recordOptions) validateDryRun() error {
 	if d.card, known = accounting.CardNamed(d.Card); !known {
 		return exit.Usagef("--card %q: want %s%s", d.Card, plain.Alternatives(accounting.CardNames()), plain.DidYouMean(d.Card, accounting.CardNames()...))
 	}
-	share, isNonzero := strings.CutPrefix(d.Assume, "nonzero=")
-	var err error
-	if d.nonzero, err = strconv.ParseFloat(share, 64); err != nil || !isNonzero || d.nonzero < 0 || d.nonzero > 1 {
-		return exit.Usagef("--assume %q: want nonzero=SHARE, from 0 to 1", d.Assume)
+	return d.readAssumed()
+}
+
+// assumedNonzero is the share of --assume where it does not say another.
+const assumedNonzero = 0.1
+
+// readAssumed reads --assume.
+func (d *dryRunOptions) readAssumed() error {
+	d.nonzero, d.triton = assumedNonzero, false
+	for word := range strings.SplitSeq(d.Assume, ",") {
+		name, value, _ := strings.Cut(word, "=")
+		switch share, err := strconv.ParseFloat(value, 64); {
+		case name == "nonzero" && err == nil && share >= 0 && share <= 1:
+			d.nonzero = share
+		case word == "triton=in-place":
+			d.triton = true
+		default:
+			return exit.Usagef("--assume %q: want nonzero=SHARE, from 0 to 1, or triton=in-place", word)
+		}
 	}
 	return nil
 }
@@ -110,7 +127,7 @@ func (o *dryRunOptions) options() *hooks.DryRun {
 		return nil
 	}
 	return &hooks.DryRun{
-		Card: o.card.Name, Memory: o.card.Memory, Capability: o.card.Capability, Multiprocessors: o.card.Multiprocessors, Nonzero: o.nonzero,
+		Card: o.card.Name, Memory: o.card.Memory, Capability: o.card.Capability, Multiprocessors: o.card.Multiprocessors, Nonzero: o.nonzero, Triton: o.triton,
 		Iterations: o.Iterations, Ranks: o.Ranks, Rank: o.Rank, Checkpoint: strings.Join(o.Checkpoint, ","), Offload: o.Offload,
 	}
 }

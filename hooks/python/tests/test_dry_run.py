@@ -6,9 +6,34 @@ import os
 import subprocess
 import sys
 import tempfile
+import textwrap
 import unittest
 
 from dry_run import MEMPROF, MIB, ROOT, DryRunCase
+
+# Lines 2 to 20 of a script: a kernel, and what stands for Triton.
+TRITON = textwrap.dedent(
+    """
+    import importlib.machinery, sys, types
+    jit = types.ModuleType("triton.runtime.jit")
+    exec("class KernelInterface:\\n def __getitem__(self, grid):\\n  return lambda *a, **k: self.run(*a, grid=grid, **k)", jit.__dict__)
+    class Finder:
+        def find_spec(self, name, path=None, target=None):
+            if name.startswith("triton"):
+                return importlib.machinery.ModuleSpec(name, self, is_package=name != "triton.runtime.jit")
+        def create_module(self, spec):
+            return jit if spec.name == "triton.runtime.jit" else None
+        def exec_module(self, module):
+            pass
+    sys.meta_path.append(Finder())
+    import triton.runtime.jit
+    class Kernel(jit.KernelInterface):
+        fn = max
+        def run(self, *args, **options):
+            raise RuntimeError("0 active drivers")
+    kernel = Kernel()
+    """
+)
 
 
 class DryRunTest(DryRunCase):
@@ -230,35 +255,42 @@ class DryRunTest(DryRunCase):
         self.assertEqual(printed.count("torch.compile is not run"), 1)
         self.assertRegex(printed, r"dry run: <string>:\d+: recurrent layers are run cell by cell")
 
-    def test_code_that_is_no_operator(self):
+    def test_an_extension(self):
         _, printed = self.script(
             """
-            import sys, types
-            jit = types.ModuleType("triton.runtime.jit")
-            exec("class KernelInterface:\\n def __getitem__(self, grid):\\n  return lambda *a, **k: self.run(*a, grid=grid, **k)", jit.__dict__)
-            class Finder:  # stands for triton, which is not installed
-                def find_spec(self, name, path=None, target=None):
-                    import importlib.machinery
-                    if name.startswith("triton"):
-                        return importlib.machinery.ModuleSpec(name, self, is_package=name != "triton.runtime.jit")
-                def create_module(self, spec):
-                    return jit if spec.name == "triton.runtime.jit" else None
-                def exec_module(self, module):
-                    pass
-            sys.meta_path.append(Finder())
-            import triton.runtime.jit
-            class Kernel(triton.runtime.jit.KernelInterface):
-                fn = max
-                def run(self, *args, **options):
-                    raise RuntimeError("0 active drivers")
             x = torch.zeros(3, device="cuda")
-            Kernel()[(1,)](x, BLOCK=4)
             torch._C.TensorBase.data_ptr(x)  # as an extension would
             """,
             status=2,
         )
-        self.assertIn("Triton kernels (max) are not run", printed)
-        self.assertRegex(printed, r"dry run: <string>:\d+: an extension needs the data of a tensor.*torch\.library\.custom_op")
+        self.assertRegex(printed, r"dry run: <string>:4: an extension needs the data of a tensor.*torch\.library\.custom_op")
+
+    def triton(self, text, **more):
+        """Runs a script with a kernel that needs a driver, and what stands for Triton, which is not installed."""
+        return self.script(TRITON + textwrap.dedent(text), **more)
+
+    def test_a_triton_kernel_is_refused(self):
+        plan, printed = self.triton("torch.zeros(3, device='cuda')\nkernel[(1,)](None, BLOCK=4)", status=2)
+        self.assertRegex(printed, r'dry run: <string>:22: the Triton kernel max is launched.*@torch\.library\.triton_op\("mine::name", mutates_args=\{"out"\}\)')
+        self.refused(plan)
+
+    def test_a_triton_kernel_that_is_assumed_to_write_in_place(self):
+        plan, printed = self.triton("x = torch.zeros(3, device='cuda')\nkernel[(1,)](x, BLOCK=4)\ntorch.zeros(5, device='cuda')", flags=("--assume", "triton=in-place,nonzero=0.2"))
+        self.assertIn("Triton kernels (max) are not run: they are assumed to write", printed)
+        self.assertEqual(self.requests(plan), [12, 20])
+
+    def test_a_triton_kernel_in_an_operator(self):
+        plan, _ = self.triton(
+            """
+            @torch.library.triton_op("mine::twice", mutates_args={})
+            def twice(x: torch.Tensor) -> torch.Tensor:
+                out = torch.empty_like(x)
+                kernel[(1,)](x, out, BLOCK=4)
+                return out
+            assert twice(torch.zeros(3, device="cuda")).is_cuda
+            """
+        )
+        self.assertEqual(self.requests(plan), [12, 12])
 
     def test_several_devices_are_refused(self):
         _, printed = self.script("torch.nn.DataParallel(torch.nn.Linear(3, 3))", status=2)
@@ -322,6 +354,10 @@ class DryRunTest(DryRunCase):
 
     def test_a_partial_plan_is_refused(self):
         plan, _ = self.script("x = torch.ones(1000, device='cuda'); raise ValueError(1)", status=1)
+        self.refused(plan)
+
+    def refused(self, plan):
+        """Checks that a plan is known to be partial."""
         fit = subprocess.run([MEMPROF, "fit", plan], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.assertEqual(fit.returncode, 2)
         self.assertIn("the dry run ended early", fit.stdout)

@@ -1,9 +1,13 @@
 """Code that is no operator of torch: Triton kernels, and extensions in C++ or CUDA.
 
-A Triton kernel writes into tensors that torch has allocated, so it is not run, and no request is missing. An extension
-that needs the data of a tensor, or a driver, raises: then the process ends with an error of usage that says what helps.
+A Triton kernel is not run. It asks for no memory of torch's, but which values and sizes follow from what it writes is
+not known. So its launch ends the process with an error of usage that says what helps, unless the kernel was made known:
+it is launched in an operator's fake kernel, as torch.library.triton_op makes one, or --assume triton=in-place says that
+kernels only write into tensors that are there. An extension that needs the data of a tensor, or a driver, raises, which
+ends the process likewise.
 """
 
+import os
 import re
 import sys
 import traceback
@@ -16,14 +20,20 @@ CAUSES = {
     "[Cc]annot access data pointer of": "an extension needs the data of a tensor, which a dry run does not have; make its call an operator, "
     '@torch.library.custom_op("mine::name", mutates_args=()), and register what it returns: @name.register_fake',
     r"lib(c10_cuda|torch_cuda|cudart)\S* cannot open|CUDA_HOME environment variable is not set": "an extension of CUDA needs a torch that is built with CUDA",
+    "0 active drivers": "Triton needs a driver, which a dry run does not have; launch the kernel by kernel[grid](...)",
     "no rule registered for HOP": "an operator that is made of a function, as flex attention is, cannot be run; call one that is not, as "
     "torch.nn.functional.scaled_dot_product_attention",
 }
 
+LAUNCHED = (
+    "%s: the Triton kernel %s is launched, which cannot be run on tensors without values; make the function around it an operator, "
+    '@torch.library.triton_op("mine::name", mutates_args={"out"}), or, if kernels only write into tensors that are there, say --assume triton=in-place'
+)
 
-def install(report):
+
+def install(torch, report):
     """`report(kind, text)` reports an assumption, the first of its kind."""
-    _inject.wait_for("triton.runtime.jit", lambda module: _leave_out(module, report), "Triton kernels cannot be run")
+    _inject.wait_for("triton.runtime.jit", lambda module: _leave_out(torch, module, report), "Triton kernels cannot be run")
     before = sys.excepthook
 
     def ended(kind, error, trace):
@@ -36,12 +46,22 @@ def install(report):
     sys.excepthook = ended
 
 
-def _leave_out(module, report):
+def _leave_out(torch, module, report):
+    known = bool(os.environ.get("MEMPROF_DRY_RUN_TRITON"))
+
     def chosen(kernel, grid):
         def launch(*_args, **_options):
             name = getattr(getattr(kernel, "fn", kernel), "__name__", "?")
-            report("triton", "Triton kernels (%s) are not run: they write into tensors that are there" % name)
+            if known:
+                report("triton", "Triton kernels (%s) are not run: they are assumed to write into tensors that are there" % name)
+            elif not _in_fake_kernel(torch):
+                _dryrun.refuse(LAUNCHED % (values.line_of_script(), name))
 
         return launch
 
     module.KernelInterface.__getitem__ = chosen
+
+
+def _in_fake_kernel(torch):
+    """Whether the fake kernel of an operator runs: the script has said what the operator returns and writes."""
+    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None

@@ -165,7 +165,7 @@ def install(torch):
     graphs.install(torch, blocks)
     distributed.install(torch, assumed.report)
     edits.install(torch)
-    foreign.install(assumed.report)
+    foreign.install(torch, assumed.report)
     course.install()
     _autograd.wrap_run(way.calibrated)
     operators.__enter__()
