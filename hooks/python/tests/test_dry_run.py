@@ -124,6 +124,26 @@ class DryRunTest(DryRunCase):
         kinds = [(e["kind"], int(e["requested"])) for e in self.events(plan) if e["kind"] in ("alloc", "free")]
         self.assertEqual(kinds[:3], [("alloc", 4000), ("free", 4000), ("alloc", 2000)])
 
+    def test_modules_that_move_by_swaps(self):
+        # As torch from 2.8 on moves fake parameters, and their gradients.
+        plan, printed = self.script(
+            """
+            import weakref
+
+            torch.__future__.set_swap_module_params_on_conversion(True)
+            model = torch.nn.Linear(100, 50)
+            weight = model.weight
+            seen = weakref.ref(weight)
+            weight.grad = torch.zeros(50, 100)
+            model.cuda()
+            print("moved", seen() is model.weight, weight.device, weight.grad.device, weight.requires_grad)
+            model.half()
+            model(torch.empty(7, 100, device="cuda", dtype=torch.half)).sum().backward()
+            """
+        )
+        self.assertIn("moved True cuda:0 cuda:0 True\n", printed)
+        self.assertEqual(self.requests(plan)[:6], [20000, 20000, 200, 10000, 10000, 100])  # weight, gradient, bias, and all three in half the bytes
+
     def test_workspaces_of_sums(self):
         # Of a bias of samples/irregular/graphs: 192 outputs, 1056 blocks for each of the two that make 128, 32 columns of 4.
         plan, _ = self.script("torch.empty(266730, 192, device='cuda').sum(0); torch.empty(3008, 1536, device='cuda').sum(0); torch.empty(64, 7, device='cuda').sum()")

@@ -42,7 +42,11 @@ def _parameters(torch, operators):
 
 
 def _moved_modules(torch):
-    """A module moves by `parameter.data = moved`; a fake tensor has its device in an attribute of its own."""
+    """A module moves by `parameter.data = moved`; a fake tensor has its device in an attribute of its own.
+
+    Newer versions of torch swap fake parameters with their copies instead, which fails where something refers to one weakly:
+    the mode of fake tensors does (https://github.com/pytorch/pytorch/issues/148977). Nobody uses the copy after that.
+    """
     data = torch._C.TensorBase.data
 
     def write(tensor, value):
@@ -51,6 +55,16 @@ def _moved_modules(torch):
             tensor.fake_device = value.device
 
     torch.Tensor.data = property(data.__get__, write)
+    swap = torch.utils.swap_tensors
+
+    @functools.wraps(swap)
+    def moved(tensor, copy):
+        if not isinstance(tensor, fake_tensor.FakeTensor):
+            return swap(tensor, copy)
+        with torch.no_grad():
+            tensor.data = copy
+
+    torch.utils.swap_tensors = moved
 
 
 def _replace(torch, function, new):
