@@ -54,6 +54,8 @@ def install(torch, streams, storages):
     state = types.SimpleNamespace(device=0)
     count = int(os.environ.get("MEMPROF_SIM_DEVICES", "1"))
     guard.install(torch, lambda: state.device, count)
+    if torch.version.cuda and guard.library("libtorch_cuda"):
+        guard.without_contexts(guard.library("libtorch_cpu"), guard.library("libtorch_cuda"))
 
     def set_device(device):
         if device >= 0:

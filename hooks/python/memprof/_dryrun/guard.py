@@ -5,6 +5,8 @@ node. A build without CUDA has no guard for it and ends the process; that of a b
 has a guard that does nothing, for meta tensors. CUDA's place in torch's table of guards gets a copy of it with three
 other answers: the current device, for a device's default stream its current stream, where the original raises, and how
 many devices there are.
+
+A build with CUDA asks its hooks, too, which devices have a context, and raises where the driver has no device.
 """
 
 import ctypes
@@ -15,6 +17,10 @@ CUDA, META = 1, 14  # of c10::DeviceType
 # Of the virtual functions of c10::impl::DeviceGuardImplInterface, in the order of their declaration.
 GET_DEVICE, GET_STREAM, GET_DEFAULT_STREAM, FUNCTIONS = 2, 5, 6, 32
 BEFORE = 2  # words of a virtual table before its first function
+
+HOOKS = "_ZN2at6detail12getCUDAHooksEv"  # at::detail::getCUDAHooks, of libtorch_cpu
+HAS_CONTEXT = "_ZNK2at4cuda6detail9CUDAHooks17hasPrimaryContextEa"  # at::cuda::detail::CUDAHooks::hasPrimaryContext, of libtorch_cuda
+HOOKS_FUNCTIONS = 96  # of the hooks' virtual table, at most: there are some 50
 
 _kept = []  # the copy and what it calls, which torch uses to the end of the process
 
@@ -56,10 +62,29 @@ def _device_count(copied, torch):
     raise Missing("torch %s does not say where its guard counts devices" % torch.__version__)
 
 
-def _table(torch):
+def without_contexts(cpu, cuda):
+    """Has the hooks of a build with CUDA, in these two libraries, say that no device has a context."""
+    get = getattr(cpu, HOOKS)
+    get.restype = ctypes.c_void_p
+    hooks = ctypes.c_void_p.from_address(get())
+    word = ctypes.sizeof(ctypes.c_void_p)
+    functions = (ctypes.c_void_p * (BEFORE + HOOKS_FUNCTIONS)).from_buffer_copy(ctypes.string_at(hooks.value - BEFORE * word, (BEFORE + HOOKS_FUNCTIONS) * word))
+    place = functions[:].index(ctypes.cast(getattr(cuda, HAS_CONTEXT), ctypes.c_void_p).value)
+    none = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c_int8)(lambda _hooks, _device: False)
+    functions[place] = ctypes.cast(none, ctypes.c_void_p).value
+    _kept.extend((functions, none))
+    hooks.value = ctypes.addressof(functions) + BEFORE * word
+
+
+def library(name):
+    """The library of that name in this process, or None."""
     with open("/proc/self/maps") as maps:
-        path = next((line.split(None, 5)[5].strip() for line in maps if "/libc10.so" in line), None)
+        path = next((line.split(None, 5)[5].strip() for line in maps if "/%s.so" % name in line), None)
+    return path and ctypes.CDLL(path)
+
+
+def _table(torch):
     try:
-        return (ctypes.c_void_p * (META + 1)).in_dll(ctypes.CDLL(path), TABLE)
-    except (ValueError, OSError):
+        return (ctypes.c_void_p * (META + 1)).in_dll(library("libc10"), TABLE)
+    except (ValueError, TypeError, OSError):
         raise Missing("torch %s does not export its table of device guards" % torch.__version__)
