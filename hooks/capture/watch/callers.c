@@ -142,4 +142,6 @@ void memprof_stacks(int wanted) { atomic_store(&callers_state, wanted != 0 ? CAL
 
 static void forget(void) { pthread_mutex_init(&lock, NULL); }
 
-HOOK_PART(.order = HOOK_REST, .start = callers_start, .forget = forget);
+static void stop(void) { atomic_store(&callers_state, CALLERS_NEVER_WANTED); }
+
+HOOK_PART(.order = HOOK_REST, .start = callers_start, .forget = forget, .stop = stop);

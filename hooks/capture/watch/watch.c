@@ -339,16 +339,22 @@ static void remove_separate(struct place *place, uint64_t addr) {
   }
 }
 
-void memprof_watch_adopt(struct memprof_watch *watch, uint64_t addr) {
+static void adopt(const struct memprof_watch *watch, uint64_t addr, uint64_t requested, uint64_t provided) {
   if (watch->broken) return;
   spool_write(&(struct spool_event){
       .kind = MEMPROF_EXTERNAL_FREE,
       .device = watch->device,
       .arena = MEMPROF_NO_ARENA,
       .addr = addr,
+      .requested = requested,
+      .provided = provided,
       .context = watch->name,
   });
 }
+
+void memprof_watch_adopt(struct memprof_watch *watch, uint64_t addr, int small) { adopt(watch, addr, small != 0, 0); }
+
+void memprof_watch_adopt_block(struct memprof_watch *watch, uint64_t addr, uint64_t size) { adopt(watch, addr, 0, size); }
 
 void memprof_watch_map(struct memprof_watch *watch, uint64_t tick, uint64_t addr, uint64_t size, void *stream, uint64_t pool0, uint64_t pool1, int joins) {
   if (watch->broken) return;
@@ -463,4 +469,15 @@ static void forget(void) {
   }
 }
 
-HOOK_PART(.forget = forget);
+// A device's watch stays, since the allocator's tracker keeps it.
+static void stop(void) {
+  for (int i = 0; i < MOST_DEVICES; i++) {
+    struct memprof_watch *watch = atomic_load(&watches[i]);
+    if (watch == NULL) continue;
+    for (size_t k = 0; k < watch->place_count; k++) free(watch->places[k].separate);
+    free(watch->places);
+    *watch = (struct memprof_watch){.device = watch->device, .name = watch->name, .allocator = watch->allocator, .read = watch->read};
+  }
+}
+
+HOOK_PART(.forget = forget, .stop = stop);
