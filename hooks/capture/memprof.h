@@ -404,8 +404,8 @@ void memprof_kv_end(uint64_t cache);
 // parent 0: an outermost frame. Returns 0 if there are 2^20 stacks already.
 uint32_t memprof_stack_node(uint32_t parent, const char *frame);
 
-// From now on the Python stacks of requests are recorded (1) or not (0), whatever --stacks says. Without
-// effect on a native allocator.
+// From now on the Python stacks of requests are recorded (1) or not (0), whatever --stacks says. The caller holds no lock of a native
+// allocator.
 void memprof_stacks(int wanted);
 
 // From now on CUDA calls of the calling thread are recorded with this context, such as

@@ -40,6 +40,7 @@
 #include "spool/context.h"
 #include "spool/internal.h"
 #include "spool/spool.h"
+#include "watch/callers.h"
 
 enum { UNKNOWN_STREAM = -1 };
 
@@ -119,6 +120,7 @@ struct memprof_watch *memprof_watch_device(int device, const char *allocator, me
     pause_set_other_allocator(watch_reports);
   }
   lock_give(&making);
+  callers_prepare();
   return watch;
 }
 
@@ -293,6 +295,7 @@ void memprof_watch_alloc(struct memprof_watch *watch, uint64_t tick, uint64_t ad
   if (place == NULL) return;  // its segment was not reported either
   watch->requested += size;
   climb(watch);
+  callers_note_locked();
   struct spool_event event = event_of(watch, place, MEMPROF_ALLOC, arena_at(place, addr));
   event.addr = addr;
   event.requested = event.provided = size;
@@ -401,6 +404,7 @@ void memprof_watch_oom(struct memprof_watch *watch, uint64_t tick, uint64_t size
   if (watch->broken) return;
   flush_free(watch);
   sample(watch);
+  callers_note_locked();
   const struct place *place = find_place(watch, stream, pool0, pool1);
   spool_write_at(
       &(struct spool_event){
