@@ -136,3 +136,19 @@ def label(tensor, category, name=""):
         from memprof._attribution import labels
 
         labels.label(tensor, category, name)
+
+
+def _offer_attach():
+    import os
+
+    if os.environ.get("MEMPROF_SPOOL") or os.environ.get("MEMPROF_ATTACH") == "0":
+        return
+    try:
+        from memprof import _inject
+
+        _inject.offer_attach()
+    except Exception:  # never break the job
+        pass
+
+
+_offer_attach()

@@ -318,6 +318,45 @@ class RecordingTest(unittest.TestCase):
             subprocess.run([TOOL, "verify", directory], check=True, stdout=subprocess.PIPE)
 
     @unittest.skipUnless(os.path.exists(TOOL), "the command line tool is not built")
+    def test_attach(self):
+        out = self.script(
+            """
+            import stat, subprocess, torch
+            from memprof import _control
+            run, tool = os.environ["RUN"], os.environ["MEMPROF"]
+            def attach(*words):
+                done = subprocess.run([tool, "attach", str(os.getpid()), *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                print(done.returncode, (done.stdout or done.stderr).replace(str(os.getpid()), "N").replace(" ", "_").split("\\n")[0])
+            attach()
+            torch.cuda.init()
+            socket = os.path.join(_control.folder(), "%d.sock" % os.getpid())
+            print(oct(stat.S_IMODE(os.stat(socket).st_mode)), oct(stat.S_IMODE(os.stat(_control.folder()).st_mode)))
+            attach()
+            attach("start", run)
+            torch_shim().take()
+            attach("start", run)
+            attach("snapshot", run + "-now")
+            torch_shim().take()
+            attach("stop")
+            attach("snapshot", run + "-then")
+            if os.fork() == 0: os._exit(_control._listening is not None)
+            print(os.wait()[1])
+            """,
+            tool=True,
+        )
+        self.assertIn("process_N_has_no_memprof_in_it_that_listens", out[1])
+        self.assertEqual([out[0]] + out[2:5], ["2", "0o600", "0o700", "0"])
+        self.assertEqual(out[5], "process_N_is_not_recorded;_next:_memprof_attach_N_start_DIR")
+        self.assertEqual(out[6:8], ["0", "process_N_is_recorded_into_%s;_next:_memprof_top_%s,_memprof_attach_N_stop" % ((self.run_directory,) * 2)])
+        self.assertEqual(out[8:10], ["2", "memprof:_process_N:_this_process_is_recorded_into_%s_already:_call_memprof.stop()_first" % self.run_directory])
+        self.assertEqual(out[10], "0")
+        self.assertEqual(out[12:14], ["0", "process_N_is_not_recorded_any_more;_next:_memprof_report_%s" % self.run_directory])
+        self.assertEqual(out[14:], ["2", "memprof:_process_N_is_not_recorded:_memprof_attach_N_start_DIR_does_so", "0"])
+        for directory, allocs in ((self.run_directory + "-now", 1), (self.run_directory, 2)):
+            done = subprocess.run([TOOL, "report", "--json", directory], check=True, stdout=subprocess.PIPE)
+            self.assertEqual(json.loads(done.stdout)["processes"][0]["devices"][0]["allocs"], allocs)
+
+    @unittest.skipUnless(os.path.exists(TOOL), "the command line tool is not built")
     def test_ring(self):
         self.script(
             """
