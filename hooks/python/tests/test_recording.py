@@ -316,6 +316,7 @@ class RecordingTest(unittest.TestCase):
             (device,) = json.loads(done.stdout)["processes"][0]["devices"]
             self.assertEqual((device["allocs"], device["peak"]["requested"]), (allocs, allocs << 21), directory)
             subprocess.run([TOOL, "verify", directory], check=True, stdout=subprocess.PIPE)
+            self.assertIn("the process began the recording itself", json.dumps(device["accounting"]))
 
     @unittest.skipUnless(os.path.exists(TOOL), "the command line tool is not built")
     def test_attach(self):
