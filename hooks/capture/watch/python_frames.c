@@ -1,14 +1,17 @@
 // python_frames.c - see python_frames.h.
+#define _GNU_SOURCE
 #include "watch/python_frames.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/hook.h"
 #include "base/intern.h"
 #include "base/problem.h"
+#include "base/thread.h"
 
 // The functions of CPython that are used, where there is one. Objects are opaque.
 typedef void object;
@@ -203,7 +206,9 @@ bool python_frame_text(const struct python_frame *frame, char *text, size_t size
   return true;
 }
 
-// Code objects that are pinned, and the frames that are to be: of a thread that had them when it asked.
+// Code objects that are pinned, and the frames that are to be: of a thread that had them when it asked. The main thread is told to pin
+// them, and does so between two of its instructions: if it asked itself, the frames are still there. It may wait in a call for as long as the
+// process lives. So a thread of the hook, the pinner, looks at the asking threads' stacks now and then, as long as somebody asks.
 static struct intern pinned = {.item_bytes = sizeof(uintptr_t)};
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // of both
 enum { MOST_ASKED = 256 };
@@ -213,6 +218,9 @@ static struct asked {
 } asked[MOST_ASKED];
 static size_t asked_count;
 static bool expected;  // the main thread has been told
+static bool pinning;   // there is a pinner
+static pthread_cond_t wanted = PTHREAD_COND_INITIALIZER;  // by the pinner: somebody asks
+enum { LEAST_US = 2000, MOST_US = 128000, PINNER_STACK = 512 << 10 };  // how long it sleeps before it looks
 
 static bool is(const void *item, const void *key) { return *(const uintptr_t *)item == *(const uintptr_t *)key; }
 
@@ -236,36 +244,67 @@ static bool lives(const object *thread) {
 }
 
 // Of a thread that waits for the interpreter's lock, which this one has: its stack stays as it is.
-static void pin_asked(const struct asked *of) {
+static bool pin_asked(const struct asked *of) {
   enum { MOST = 256 };
   struct python_frame frames[MOST];
-  if (!lives(of->thread)) return;
+  if (!lives(of->thread)) return false;
   const size_t count = walk(layout, (uintptr_t)of->thread, frames, MOST);
   for (size_t i = 0; i < count; i++) {
     if (frames[i].code == of->frame.code) {
       pin(of->frame.code);
-      return;
+      return true;
     }
   }
+  return false;
 }
 
-// The main thread calls it with the interpreter's lock, between two instructions.
-static int pin_all(void *nothing) {
-  (void)nothing;
+// The interpreter's lock is held. Whether one was pinned.
+static bool pin_all(void) {
   struct asked now[MOST_ASKED];
+  bool any = false;
   pthread_mutex_lock(&lock);
   const size_t count = asked_count;
   memcpy(now, asked, count * sizeof *now);
   asked_count = 0;
   expected = false;
   pthread_mutex_unlock(&lock);
-  for (size_t i = 0; i < count; i++) pin_asked(&now[i]);
+  for (size_t i = 0; i < count; i++) any |= pin_asked(&now[i]);
+  return any;
+}
+
+static int on_main(void *nothing) {
+  (void)nothing;
+  pin_all();
   return 0;
+}
+
+static bool somebody_asks(void) {
+  pthread_mutex_lock(&lock);
+  const bool asks = asked_count > 0;
+  pthread_mutex_unlock(&lock);
+  return asks;
+}
+
+static void *pinner(void *nothing) {
+  for (useconds_t apart = LEAST_US;;) {
+    pthread_mutex_lock(&lock);
+    while (asked_count == 0) pthread_cond_wait(&wanted, &lock);
+    pthread_mutex_unlock(&lock);
+    usleep(apart);
+    if (!somebody_asks()) continue;  // the main thread has pinned them
+    if (!running()) return nothing;
+    const int state = PyGILState_Ensure();
+    const bool any = pin_all();
+    PyGILState_Release(state);
+    apart = any ? LEAST_US : apart < MOST_US ? 2 * apart : MOST_US;
+  }
 }
 
 static void ask_for(const struct python_frame *frame) {
   if (asked_count < MOST_ASKED) asked[asked_count++] = (struct asked){PyGILState_GetThisThreadState(), *frame};
-  if (!expected) expected = Py_AddPendingCall(pin_all, NULL) == 0;
+  if (!expected) expected = Py_AddPendingCall(on_main, NULL) == 0;
+  if (!pinning) pinning = thread_start(pinner, PINNER_STACK) == 0;
+  pthread_cond_signal(&wanted);
 }
 
 bool python_frame_pin(const struct python_frame *frame, bool wait) {
@@ -282,8 +321,9 @@ bool python_frame_pin(const struct python_frame *frame, bool wait) {
 
 static void forget(void) {
   pthread_mutex_init(&lock, NULL);
+  pthread_cond_init(&wanted, NULL);
   asked_count = 0;
-  expected = false;
+  expected = pinning = false;
 }
 
 HOOK_PART(.forget = forget);

@@ -8,7 +8,7 @@
 // A frame is identified by its code object and its instruction. Its text is read from the code object's memory, which stays as it is
 // while the frame is there: no lock of the interpreter's, no allocation. What has been read may be kept once the code object is never freed
 // any more (pinned), since its address then keeps its meaning. Pinning takes the interpreter's lock. A thread that may not wait for that
-// has it done by the main thread, which looks for the frame in the thread's stack first: a code object that nobody runs any more may be
+// has it done by another thread, which looks for the frame in the thread's stack first: a code object that nobody runs any more may be
 // gone.
 #ifndef MEMPROF_PYTHON_FRAMES_H
 #define MEMPROF_PYTHON_FRAMES_H

@@ -173,7 +173,7 @@ class RecordingTest(unittest.TestCase):
         self.assertEqual([e["addr"] >> 20 & 0xFF for e in self.events(self.run_directory + "2")], [4, 2, 0, 6])
 
     def stacks(self, script):
-        self.script(
+        self.printed = self.script(
             """
             import ctypes, gc, threading, torch
             torch.cuda.init()
@@ -219,6 +219,30 @@ class RecordingTest(unittest.TestCase):
             thread.start()
             thread.join()
             """)], expected)
+
+    def test_stacks_while_the_main_thread_waits(self):
+        """Frames of a thread are known after a while, although the main thread runs no instruction: a pair is cheap then."""
+        script = """
+            import time
+            def model(depth):
+                return model(depth - 1) if depth else shim.take()
+            def work():
+                for _ in range(4):
+                    begun = time.perf_counter()
+                    for _ in range(2000): model(40)
+                    took.append(time.perf_counter() - begun)
+                    time.sleep(0.3)
+            took = []
+            thread = threading.Thread(target=work)
+            thread.start()
+            ctypes.CDLL(None).sleep(2)
+            thread.join()
+            print(*took)
+            """
+        found = self.stacks(script)
+        self.assertEqual({tuple(s[-42:]) for s in found}, {("work",) + ("model",) * 41})
+        took = [float(t) for t in self.printed]
+        self.assertLess(min(took[1:]), 2000 * 15e-6, took)  # each a call of 41 functions
 
     def test_stacks_wait_for_nothing(self):
         """A thread has the interpreter's lock and waits for the allocator's, while the other's frames are new."""
