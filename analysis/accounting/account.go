@@ -132,6 +132,9 @@ func Reconcile(members []Member, readings *Readings, missing string) {
 	}
 }
 
+// Unseen says whether the parts that are not known are all that calls of CUDA would say: the recording has none.
+func Unseen(parts OverheadParts) bool { return parts == AllOverhead|PoolsPart }
+
 // markUnseen marks what calls of CUDA would say unknown, if the recording has none.
 func (m *Member) markUnseen() {
 	if m.Unseen == "" {

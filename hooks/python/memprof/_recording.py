@@ -38,21 +38,25 @@ def watch(directory, stacks=False, ring=None):
     many bytes only, and has a snapshot written when a request fails. In a process that `memprof record` runs it does nothing.
     Returns the directory, which gets a number if it holds a recording that is complete.
     """
-    global _current
+    if os.environ.get("MEMPROF_SPOOL") and _hook.active():
+        return None
     with _lock:
-        if os.environ.get("MEMPROF_SPOOL") and _hook.active():
-            return None
         if _current is not None and _current.owner == os.getpid():
             raise WatchError("this process is recorded into %s already: call memprof.stop() first" % _current.directory)
         recording = _Recording(os.path.abspath(os.fspath(directory)), stacks, ring)
         recording.prepare()
-        _current = recording
-        try:
-            recording.begin_when_ready()
-        except BaseException:
-            _current = None
-            raise
+        _begin(recording)
         return recording.directory
+
+
+def _begin(recording):
+    global _current
+    _current = recording
+    try:
+        recording.begin_when_ready()
+    except BaseException:
+        _current = None
+        raise
 
 
 def stop():
@@ -116,17 +120,7 @@ def from_environment():
     directory = os.path.abspath(directory)
     options = dict(part.partition("=")[::2] for part in os.environ.get("MEMPROF_WATCH_OPTIONS", "").split(",") if part)
 
-    def torch_is_there(torch):
-        if torch.version.cuda is None:
-            return
-        try:
-            watch(directory, stacks=options.get("stacks") == "python", ring=options.get("ring"))
-        except Exception as error:  # never break the job
-            _complain(error)
-
-    from memprof import _inject
-
-    _inject.wait_for("torch", torch_is_there, "the process is not recorded")
+    _begin(_Recording(directory, options.get("stacks") == "python", options.get("ring"), asked=False))
 
 
 def _complain(error):
@@ -134,20 +128,26 @@ def _complain(error):
 
 
 class _Recording:
-    def __init__(self, directory, stacks, ring):
-        self.directory, self.stacks, self.ring = directory, stacks, ring
+    """`asked`: by code of the job, which gets exceptions. Otherwise nothing is done before torch initialises CUDA, which many processes never do."""
+
+    def __init__(self, directory, stacks, ring, asked=True):
+        self.directory, self.stacks, self.ring, self.asked = directory, stacks, ring, asked
         self.begun = self.collected = False
         self.owner = os.getpid()
 
-    def prepare(self):
+    def prepare(self, torch=None):
         """Finds all that is needed, while CUDA need not be there."""
-        from memprof import _place
+        from memprof import _place, _shim
 
         try:
             _place.library()
             if self.ring and _place.tool() is None:
                 raise WatchError("ring=%r needs the program memprof: put it on the PATH, or set $MEMPROF to it" % self.ring)
             os.makedirs(self.directory, exist_ok=True)
+            if torch is not None:
+                self._shim_file = _shim.path(torch)
+        except _shim.BuildError as error:
+            raise WatchError("the torch shim is missing: %s" % error)
         except (_place.PlaceError, OSError) as error:
             raise WatchError(str(error))
 
@@ -156,21 +156,29 @@ class _Recording:
         if torch is None or not hasattr(torch, "cuda"):
             from memprof import _inject
 
-            _inject.wait_for("torch", lambda torch: self._wait_for_cuda(torch), "the process is not recorded")
+            _inject.wait_for("torch", self._torch_is_there, "the process is not recorded")
             return
         self._wait_for_cuda(torch)
 
-    def _wait_for_cuda(self, torch):
-        from memprof import _inject, _shim, _watch
+    def _torch_is_there(self, torch):
+        global _current
+        if _current is not self:
+            return
+        try:
+            self._wait_for_cuda(torch)
+        except Exception as error:  # the job imports torch, and asks for nothing
+            _current = None
+            _complain(error)
 
+    def _wait_for_cuda(self, torch):
+        from memprof import _watch
+
+        if torch.version.cuda is None and not self.asked:
+            return
         if torch.version.cuda is None:
             raise WatchError("torch %s is built without CUDA" % torch.__version__)
-        if _inject._asynchronous(torch):
-            raise WatchError("the job has chosen backend:cudaMallocAsync, which cannot be observed")
-        try:
-            self._shim_file = _shim.path(torch)
-        except (_shim.BuildError, OSError) as error:
-            raise WatchError("the torch shim is missing: %s" % error)
+        if self.asked:
+            self.prepare(torch)
         _watch.note_settings(torch)
         if torch.cuda.is_initialized():
             self._begin(torch)
@@ -190,8 +198,12 @@ class _Recording:
             _complain(error)
 
     def _begin(self, torch):
-        from memprof import _attribution, _calls, _place
+        from memprof import _attribution, _calls, _inject, _place
 
+        if _inject._asynchronous(torch):
+            raise WatchError("the job has chosen backend:cudaMallocAsync, which cannot be observed")
+        if not self.asked:
+            self.prepare(torch)
         hook = _calls.Hook(_place.library())
         options = "readings=1" + (",stacks=1" if self.stacks else "")
         for _ in range(20):  # the collector may complete the recording of other processes meanwhile

@@ -298,7 +298,7 @@ class RecordingTest(unittest.TestCase):
         blocked = os.path.join(self.modules, "blocked")
         with open(blocked, "w"):
             pass
-        out = self.script("import memprof._start, torch\nprint('ok')", MEMPROF_WATCH=os.path.join(blocked, "run"),
+        out = self.script("import memprof._start, torch\ntorch.cuda.init()\nprint('ok')", MEMPROF_WATCH=os.path.join(blocked, "run"),
                           expect="memprof: not recorded: [Errno 20] Not a directory: '%s/run'\n" % blocked)
         self.assertEqual(out, ["ok"])
 
@@ -341,6 +341,7 @@ class RecordingTest(unittest.TestCase):
             self.assertEqual((device["allocs"], device["peak"]["requested"]), (allocs, allocs << 21), directory)
             subprocess.run([TOOL, "verify", directory], check=True, stdout=subprocess.PIPE)
             self.assertIn("the process began the recording itself", json.dumps(device["accounting"]))
+            self.assertIn([b["what"] for b in device["summary"]["beside"]], ([], ["all else in use"]))
 
     @unittest.skipUnless(os.path.exists(TOOL), "the command line tool is not built")
     def test_attach(self):
