@@ -44,7 +44,7 @@ from contextlib import contextmanager
 
 from memprof import _hook
 
-__all__ = ["CATEGORIES", "GraphMemory", "GraphMemoryError", "PauseError", "Recording", "attach", "backup_folder", "iteration", "kv", "label", "pause", "phase", "recording", "region", "resume", "scalars", "share", "snapshot", "stacks", "stop", "usage", "watch", "watching"]
+__all__ = ["CATEGORIES", "GraphMemory", "GraphMemoryError", "PauseError", "Recording", "WatchError", "attach", "backup_folder", "iteration", "kv", "label", "pause", "phase", "recording", "region", "resume", "scalars", "share", "snapshot", "stacks", "stop", "usage", "watch", "watching"]
 
 # The categories that a label may have. The report derives the others from phases and lifetimes.
 CATEGORIES = ("weights", "gradients", "optimizer", "inputs", "kv_cache")

@@ -365,6 +365,7 @@ class RecordingTest(unittest.TestCase):
             torch_shim().take()
             attach("stop")
             attach("snapshot", run + "-then")
+            import warnings; warnings.simplefilter("ignore")  # the process has a thread more, as each that uses CUDA has
             if os.fork() == 0: os._exit(_control._listening is not None)
             print(os.wait()[1])
             """,
