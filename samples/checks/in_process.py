@@ -26,7 +26,7 @@ def unlaunched(suite, name, text, command=None, expect=0, **more):
     command = [*command, script[1]] if command else script
     values = dict(RUN=directory, MEMPROF=os.path.abspath(suite.memprof), PYTHONPATH=os.path.join(suite.hooks, "python"), **more)
     done = suite.run(["env", *(f"{key}={value}" for key, value in values.items()), *command], expect=expect)
-    if "memprof" in done.stderr:
+    if re.search(r"^memprof: ", done.stderr, re.M):
         raise Failed(f"{name}: {done.stderr[-2000:]}")
     return directory, done
 
@@ -55,9 +55,9 @@ def watch_from_the_start(suite):
 @case
 def watch_from_the_middle(suite):
     """What is live by then is read from torch's snapshot, and verify holds from there on: both kinds of segments."""
-    for name, settings in (("watch_middle", ""), ("watch_middle_pages", "expandable_segments:True")):
+    for name, settings in (("watch_middle", {}), ("watch_middle_pages", {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"})):
         text = TELL + WATCH + CHURN + "\nmemprof.watch(RUN)\n" + CHURN.replace("live = []", "more = live; live = []") + "\nprint_statistics()\nmemprof.stop()\n"
-        directory, done = unlaunched(suite, name, text, PYTORCH_CUDA_ALLOC_CONF=settings)
+        directory, done = unlaunched(suite, name, text, **settings)
         device = modeled(suite, directory, done)
         if not 1000 < device["allocs"] < 3000:
             raise Failed(f"{name}: {device['allocs']} allocations: those of the second half, and what was live, were expected")
