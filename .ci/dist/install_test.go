@@ -187,6 +187,13 @@ func TestWheelInstalled(t *testing.T) {
 	wants(t, 0, "False", own("python3", script))
 	wants(t, 0, "True", own("memprof", "record", "--device", "sim", "-o", "run", "--", python, script))
 
+	// Every process begins with the .pth file, which imports the package where MEMPROF_WATCH is set.
+	begins := []string{"-c", "import sys; print(sorted(m for m in sys.modules if m.startswith('memprof')))"}
+	wants(t, 0, "[]\n", own("python3", begins...))
+	watched := own("python3", begins...)
+	watched.Env = append(watched.Env, "MEMPROF_WATCH=run")
+	wants(t, 0, "'memprof._recording'", watched)
+
 	if err := os.WriteFile(filepath.Join(dir, "memprof.py"), []byte("def iteration(): pass\ndef recording(): return 'another'\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}

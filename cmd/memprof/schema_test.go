@@ -361,3 +361,18 @@ func TestJSONSchemaOfEachVerb(t *testing.T) {
 		assert.That(t, slices.Contains(help.Documents(), verb.Name()), "memprof %s prints JSON, and schema/%s.txt is missing", verb.Name(), verb.Name())
 	}
 }
+
+// TestRunsOfProcesses: what a process writes that begins its recording itself is what readers know.
+func TestRunsOfProcesses(t *testing.T) {
+	for file, want := range map[string]string{
+		"_place.py":     fmt.Sprintf("SCHEMA_VERSION = %d ", dataset.SchemaVersion),
+		"_recording.py": fmt.Sprintf("%s=%q", dataset.OptionBegan, dataset.BeganInProcess),
+	} {
+		text, err := os.ReadFile(filepath.Join("..", "..", "hooks", "python", "memprof", file))
+		assert.NoError(t, err)
+		assert.That(t, strings.Contains(string(text), want), "%s has no %s", file, want)
+	}
+	text, err := os.ReadFile(filepath.Join("..", "..", "hooks", "python", "memprof", "_place.py"))
+	assert.NoError(t, err)
+	assert.That(t, strings.Contains(string(text), `READINGS = "`+dataset.ReadingsOfDriver), "_place.py names other readings than %q", dataset.ReadingsOfDriver)
+}

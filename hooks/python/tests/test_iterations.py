@@ -23,6 +23,26 @@ class IterationsTest(pretend.ScriptTest):
             "<data >data <forward >forward <backward >backward <optimizer >optimizer | <data >data",
         )
 
+    def test_begun_in_the_middle(self):
+        """What a job has before the wrappers come counts from then on: classes of optimizers with objects, and modules."""
+        self.check(
+            """
+            from memprof import _attribution
+            Module.__call__, Optimizer.__init__ = Module.__call__.__wrapped__, Optimizer.__init__.__wrapped__  # as before
+            weight = Parameter()
+            model, optimizer = Module(fc=Module(weight=weight)), SGD(weight)
+            optimizer.step()
+            print(marks() or "nothing")
+            _attribution.install(torch)
+            model(1); optimizer.step()
+            print(marks())
+            """,
+            """
+            nothing
+            <forward >forward <optimizer >optimizer |
+            """,
+        )
+
     def test_accumulation_and_evaluation_end_nothing(self):
         self.check(
             """

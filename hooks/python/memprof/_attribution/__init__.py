@@ -29,7 +29,7 @@ _installed = None
 
 @_hook.harmless
 def install(torch):
-    """Is called once, right after the import of torch."""
+    """Is called once: right after the import of torch, or when a recording begins in the middle of a job."""
     global _installed
     level = os.environ.get("MEMPROF_ATTRIBUTION") or "modules"
     _installed = _Attribution(torch, level)
@@ -91,6 +91,9 @@ class _Attribution:
                 self.iterations.optimizer_made()
 
         module.Optimizer.__init__ = __init__
+        for cls in _used_classes(module.Optimizer):  # of a job that is under way
+            phases.wrap_optimizer_class(cls, wrap)
+            self.iterations.optimizer_made()
         for name in ("torch.amp.grad_scaler", "torch.cuda.amp.grad_scaler"):
             scaler = getattr(sys.modules.get(name), "GradScaler", None)
             if scaler is not None and "step" in vars(scaler):
@@ -108,6 +111,8 @@ class _Attribution:
 
     @_hook.harmless
     def _wrap_modules(self, torch):
+        if getattr(sys.modules.get("torch._dynamo.utils"), "counters", {}).get("frames"):
+            return  # the compiler has compiled code of this job, which knows the call as it is
         call = torch.nn.Module.__call__
         # A question about torch.compile alone makes no further call, so the compiler can trace it.
         by_dynamo = getattr(getattr(torch, "compiler", None), "is_dynamo_compiling", self.is_compiling)
@@ -117,6 +122,14 @@ class _Attribution:
         # Code compares the two to learn whether fx is tracing, so they must be the same.
         if getattr(symbolic, "_orig_module_call", None) is call:
             symbolic._orig_module_call = wrapped
+
+
+def _used_classes(cls):
+    """The subclasses of an optimizer class that have had an object: torch then marks their step."""
+    for below in cls.__subclasses__():
+        if getattr(vars(below).get("step"), "hooked", False):
+            yield below
+        yield from _used_classes(below)
 
 
 def _ignore(name):
