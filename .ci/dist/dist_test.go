@@ -206,7 +206,7 @@ func TestWheel(t *testing.T) {
 			t.Errorf("the wheel lacks %s", file)
 		}
 	}
-	if text := content[name+".dist-info/entry_points.txt"]; text != "[pytest11]\nmemprof = memprof.pytest_plugin\n" {
+	if text := content[name+".dist-info/entry_points.txt"]; text != "[pytest11]\nmemprof.pytest_plugin = memprof.pytest_plugin\n" {
 		t.Errorf("entry points: %s", text)
 	}
 	if content[name+".data/scripts/memprof"] == "static for x86_64" {

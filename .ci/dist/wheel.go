@@ -33,9 +33,9 @@ func pythonVersion(version string) string {
 const wheelName = "gpu_memprof"
 
 // wheel is the Python wheel. pip puts the binary itself among the environment's programs, so memprof starts without Python.
-// `import memprof` marks scripts, and does nothing in a process that is not recorded; pytest finds the package's plugin by its entry
-// point. PyPI has another memprof, so the wheel is gpu_memprof. The platform is the oldest C library that the binary runs with: pip
-// takes the wheel that fits where it runs.
+// `import memprof` marks scripts, and does nothing in a process that is not recorded. pytest finds the package's plugin by its entry
+// point, whose name is the module's, so that -p memprof.pytest_plugin does not register it again. PyPI has another memprof, so the
+// wheel is gpu_memprof. The platform is the oldest C library that the binary runs with: pip takes the wheel that fits where it runs.
 func (r *release) wheel(platform string, a architecture, binary []byte) []byte {
 	version := pythonVersion(r.version)
 	info, data := wheelName+"-"+version+".dist-info/", wheelName+"-"+version+".data/"
@@ -45,7 +45,7 @@ func (r *release) wheel(platform string, a architecture, binary []byte) []byte {
 		file{info + "LICENSE", 0o644, r.license},
 		file{info + "METADATA", 0o644, fmt.Appendf(nil, "Metadata-Version: 2.1\nName: "+wheelName+"\nVersion: %s\n"+
 			"Summary: Records where the GPU memory of a job goes\nRequires-Python: >=3.8\nDescription-Content-Type: text/markdown\n\n%s", version, r.readme)},
-		file{info + "entry_points.txt", 0o644, []byte("[pytest11]\nmemprof = memprof.pytest_plugin\n")},
+		file{info + "entry_points.txt", 0o644, []byte("[pytest11]\nmemprof.pytest_plugin = memprof.pytest_plugin\n")},
 		file{info + "WHEEL", 0o644, fmt.Appendf(nil, "Wheel-Version: 1.0\nGenerator: memprof\nRoot-Is-Purelib: false\n"+
 			"Tag: py3-none-%s_%s\n", platform, a.machine)},
 	)
