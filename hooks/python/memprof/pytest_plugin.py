@@ -27,9 +27,11 @@ import tempfile
 import pytest
 
 PEAK, LEFT = "gpu_memory.peak", "gpu_memory.left"  # names of user_properties, also in JUnit files
+CURRENT, COUNTED = "requested_bytes.all.current", "requested_bytes.all.peak"  # of torch's statistics
 WRONG = "GPU memory: "  # begins the text of a failure by memory
 TOLERANCE = "2%"
 MOST_ANNOTATIONS = 10  # that GitHub shows for a step
+MOST_ROWS = 100  # that are printed without -v
 
 
 def pytest_addoption(parser):
@@ -82,7 +84,7 @@ class Meter:
 
     def peak(self):
         """The greatest increase of a device so far."""
-        return max([stats["requested_bytes.all.peak"] - base for stats, base in self._with_base(_stats())] or [0])
+        return max([stats[COUNTED] - base for stats, base in self._with_base(_stats())] or [0])
 
     def left(self):
         """How much more all devices hold than at the begin. It is below 0 where a test freed what others had made."""
@@ -93,25 +95,24 @@ class Meter:
 
 
 def _stats():
-    """torch's statistics of each device; none before torch uses CUDA."""
+    """torch's statistics of each device; none before torch uses CUDA, or if its allocator does not count requested bytes."""
     torch = sys.modules.get("torch")
     if torch is None or not hasattr(torch, "cuda") or not torch.cuda.is_available() or not torch.cuda.is_initialized():
         return []
     found = [torch.cuda.memory_stats(device) for device in range(torch.cuda.device_count())]
-    if any("requested_bytes.all.peak" not in stats for stats in found):  # backend:cudaMallocAsync, or a torch before 2.1
-        raise pytest.UsageError("--memprof: this torch's allocator does not count requested bytes")
-    return found
+    return found if all(COUNTED in stats for stats in found) else []
 
 
 def _settled():
     """The bytes that each device holds when nothing is under way and nothing waits to be collected."""
     gc.collect()
     torch = sys.modules.get("torch")
-    for device in range(len(_stats())):
-        torch.cuda.synchronize(device)
-        getattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None)()
-        torch.empty(1, device="cuda:%d" % device)  # a request has the allocator look for blocks that other streams have finished with
-    return [stats["requested_bytes.all.current"] for stats in _stats()]
+    for device, stats in enumerate(_stats()):
+        if stats["requested_bytes.all.allocated"] or stats[CURRENT]:  # else the device is not in use, and a call would begin that
+            torch.cuda.synchronize(device)
+            getattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None)()
+            torch.empty(1, device="cuda:%d" % device)  # a request has the allocator look for blocks that other streams have finished with
+    return [stats[CURRENT] for stats in _stats()]
 
 
 class Plugin:
@@ -131,7 +132,7 @@ class Plugin:
         item = request.node
         meter = item._memprof_meter = Meter()
         yield
-        if item.funcargs:
+        if getattr(item, "funcargs", None):
             item.funcargs.clear()  # they hold what fixtures returned
         item.user_properties.append((PEAK, meter.peak()))
         if getattr(item, "_memprof_passed", False):  # else the traceback holds what the test had
@@ -195,11 +196,15 @@ class Plugin:
             return
         seen = self.rows.values()
         if not any(peak or left for peak, left in seen) and not measured():
-            tr.write_line("memprof: no GPU here, so nothing is measured (--memprof-dry-run measures what tests would request)")
+            tr.write_line("memprof: no GPU here whose requested bytes torch counts, so nothing is measured (--memprof-dry-run needs none)")
             return
         tr.section("GPU memory: requested at the peak, left behind" + (", of a dry run" if _dry() else ""))
-        for nodeid, (peak, left) in sorted(self.rows.items(), key=lambda row: (-row[1][0], row[0])):
+        rows = sorted(self.rows.items(), key=lambda row: (-row[1][0], row[0]))
+        shown = rows if self.config.option.verbose > 0 else rows[:MOST_ROWS]
+        for nodeid, (peak, left) in shown:
             tr.write_line("%10s  %10s  %s" % (_size(peak), "-" if left is None else _size(left), nodeid))
+        if len(shown) < len(rows):
+            tr.write_line("and %d tests more: -v prints all" % (len(rows) - len(shown)))
         if os.environ.get("GITHUB_ACTIONS") == "true":
             for path, line, nodeid, text in self.broken[:MOST_ANNOTATIONS]:
                 tr.write_line("::error file=%s,line=%d,title=%s::%s" % (_property(path), line, _property("memprof: " + nodeid), _text(text)))
@@ -220,9 +225,11 @@ class Plugin:
 
 
 def measured():
-    """Whether there is a GPU, or a dry run in its place. Without torch there is nothing to measure either."""
+    """Whether requested bytes are counted: by a GPU's allocator, or in a dry run. Without torch there is nothing to count."""
     torch = sys.modules.get("torch")
-    return torch is not None and hasattr(torch, "cuda") and torch.cuda.is_available()
+    if torch is None or not hasattr(torch, "cuda") or not torch.cuda.is_available():
+        return False
+    return bool(_stats()) or not torch.cuda.is_initialized()
 
 
 def _read_baseline(path):

@@ -13,29 +13,33 @@ import xml.etree.ElementTree
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MIB = 2**20
 
-# A block lives as long as its object. Two devices; `late` counts what another stream still uses until the next synchronization.
+# A block lives as long as its object. Three devices, the last of which no test uses; `late` is a block that another stream still uses until
+# the next synchronization.
 TORCH = """
     from types import SimpleNamespace
-    _now, _peak, _late, workspaces = [0, 0], [0, 0], [], []
+    _now, _peak, _all, _late, workspaces = [0] * 3, [0] * 3, [0] * 3, [], []
     class Block:
         def __init__(self, size, device=0, late=False):
             self.size, self.device, self.late = size, device, late
             _now[device] += size
+            _all[device] += size
             _peak[device] = max(_now[device], _peak[device])
         def __del__(self):
             if self.late: _late.append((self.size, self.device))
             else: _now[self.device] -= self.size
     def empty(size, device="cuda:0"): return Block(size, int(device[-1]))
     def synchronize(device):
+        assert _all[device], "a context is made on a device that is not in use"
         for size, of in [l for l in _late if l[1] == device]: _now[of] -= size
         _late[:] = [l for l in _late if l[1] != device]
     def product():
         if not workspaces: workspaces.append(Block(8 << 20))
     def reset(device): _peak[device] = _now[device]
-    def stats(device): return {"requested_bytes.all.current": _now[device], "requested_bytes.all.peak": _peak[device]}
     import os
+    counts = "other" if os.environ.get("ASYNC") else "requested"
+    def stats(device): return {counts + "_bytes.all." + name: of[device] for name, of in (("current", _now), ("peak", _peak), ("allocated", _all))}
     there = not os.environ.get("NO_GPU")
-    cuda = SimpleNamespace(is_available=lambda: there, is_initialized=lambda: there, device_count=lambda: 2, synchronize=synchronize,
+    cuda = SimpleNamespace(is_available=lambda: there, is_initialized=lambda: there, device_count=lambda: 3, synchronize=synchronize,
                            memory_stats=stats, reset_peak_memory_stats=reset)
     _C = SimpleNamespace(_cuda_clearCublasWorkspaces=workspaces.clear)
 """
@@ -162,9 +166,15 @@ class PytestPluginTest(unittest.TestCase):
         self.assertEqual(found["test_both"], {"gpu_memory.peak": str(4 * MIB), "gpu_memory.left": "0"})
 
     def test_without_gpu(self):
-        text = self.pytest("--memprof", NO_GPU="1", MORE="2", LEAK="1")
-        self.assertEqual([line for line in text.splitlines() if "memprof" in line.lower() and "rootdir" not in line],
-                         ["memprof: no GPU here, so nothing is measured (--memprof-dry-run measures what tests would request)"])
+        for missing in ({"NO_GPU": "1"}, {"ASYNC": "1"}):  # ASYNC: torch's backend:cudaMallocAsync counts other bytes
+            text = self.pytest("--memprof", MORE="2", LEAK="1", **missing)
+            self.assertEqual([line for line in text.splitlines() if "memprof" in line.lower() and "rootdir" not in line],
+                             ["memprof: no GPU here whose requested bytes torch counts, so nothing is measured (--memprof-dry-run needs none)"])
+
+    def test_many(self):
+        self.write("test_many.py", "import pytest, torch\n@pytest.mark.parametrize('n', range(130))\ndef test_many(n): pass\n")
+        self.assertIn("and 30 tests more: -v prints all", self.pytest("--memprof", "test_many.py"))
+        self.assertNotIn("tests more", self.pytest("--memprof", "-v", "test_many.py"))
 
     def test_sizes(self):
         for size, fails in (("1 MiB", False), ("1048575", True), ("1.1MB", False), ("1mb", True), ("0.5 GiB", False), (MIB, False)):
