@@ -86,10 +86,10 @@ func TestPack(t *testing.T) {
 	first, again := packed(t), pack(t)
 	want := []string{
 		"RELEASE_NOTES.md", "SHA256SUMS",
+		"gpu_memprof-1.2.post3+gabcdef0-py3-none-manylinux_2_28_aarch64.whl", "gpu_memprof-1.2.post3+gabcdef0-py3-none-manylinux_2_28_x86_64.whl",
+		"gpu_memprof-1.2.post3+gabcdef0-py3-none-musllinux_1_1_aarch64.whl", "gpu_memprof-1.2.post3+gabcdef0-py3-none-musllinux_1_1_x86_64.whl",
 		"memprof-1.2-3-gabcdef0-linux-aarch64-static.tar.gz", "memprof-1.2-3-gabcdef0-linux-aarch64.cdx.json", "memprof-1.2-3-gabcdef0-linux-aarch64.tar.gz",
 		"memprof-1.2-3-gabcdef0-linux-x86_64-static.tar.gz", "memprof-1.2-3-gabcdef0-linux-x86_64.cdx.json", "memprof-1.2-3-gabcdef0-linux-x86_64.tar.gz",
-		"memprof-1.2.post3+gabcdef0-py3-none-manylinux_2_28_aarch64.whl", "memprof-1.2.post3+gabcdef0-py3-none-manylinux_2_28_x86_64.whl",
-		"memprof-1.2.post3+gabcdef0-py3-none-musllinux_1_1_aarch64.whl", "memprof-1.2.post3+gabcdef0-py3-none-musllinux_1_1_x86_64.whl",
 		"memprof_1.2+3+gabcdef0_amd64.deb", "memprof_1.2+3+gabcdef0_arm64.deb",
 	}
 	if got := slices.Sorted(maps.Keys(first)); !slices.Equal(got, want) {
@@ -169,7 +169,7 @@ func TestDeb(t *testing.T) {
 
 // TestWheel wants a wheel whose RECORD has each file with its digest, the binary as a script, and the Python package.
 func TestWheel(t *testing.T) {
-	const name = "memprof-1.2.post3+gabcdef0"
+	const name = "gpu_memprof-1.2.post3+gabcdef0"
 	wheel := packed(t)[name+"-py3-none-manylinux_2_28_x86_64.whl"]
 	r, err := zip.NewReader(bytes.NewReader(wheel), int64(len(wheel)))
 	if err != nil {
@@ -201,10 +201,13 @@ func TestWheel(t *testing.T) {
 			t.Errorf("RECORD lacks %s", line)
 		}
 	}
-	for _, file := range []string{"memprof/__init__.py", "memprof/kv.py", "memprof.pth", name + ".data/scripts/memprof"} {
+	for _, file := range []string{"memprof/__init__.py", "memprof/kv.py", "memprof/pytest_plugin.py", "memprof.pth", name + ".data/scripts/memprof"} {
 		if content[file] == "" {
 			t.Errorf("the wheel lacks %s", file)
 		}
+	}
+	if text := content[name+".dist-info/entry_points.txt"]; text != "[pytest11]\nmemprof.pytest_plugin = memprof.pytest_plugin\n" {
+		t.Errorf("entry points: %s", text)
 	}
 	if content[name+".data/scripts/memprof"] == "static for x86_64" {
 		t.Error("the wheel for glibc has the static binary")

@@ -177,8 +177,10 @@ func TestWheelInstalled(t *testing.T) {
 		return cmd
 	}
 	wants(t, 0, "", exec.Command("python3", "-m", "venv", env))
-	wants(t, 0, "", own("pip", "install", "-q", "--no-index", filepath.Join(dir, "memprof-1.2-py3-none-manylinux_2_28_x86_64.whl")))
+	wants(t, 0, "", own("pip", "install", "-q", "--no-index", filepath.Join(dir, "gpu_memprof-1.2-py3-none-manylinux_2_28_x86_64.whl")))
 	wants(t, 0, "memprof version", own("memprof", "--version"))
+	wants(t, 0, "EntryPoint(name='memprof.pytest_plugin', value='memprof.pytest_plugin', group='pytest11')",
+		own("python3", "-c", "from importlib.metadata import distribution; print(*distribution('gpu-memprof').entry_points)"))
 	script := filepath.Join(dir, "job.py")
 	if err := os.WriteFile(script, []byte("import memprof\nmemprof.iteration()\nprint(memprof.recording())\n"), 0o644); err != nil {
 		t.Fatal(err)

@@ -109,7 +109,7 @@ func (r *release) pack(packed map[string][]byte, a architecture, dir string) err
 	packed[base+"-static.tar.gz"] = r.tarball(base+"-static", static)
 	packed["memprof_"+debianVersion(r.version)+"_"+a.debian+".deb"] = r.deb(a, binary)
 	for platform, binary := range map[string][]byte{"manylinux_2_28": binary, "musllinux_1_1": static} {
-		packed["memprof-"+pythonVersion(r.version)+"-py3-none-"+platform+"_"+a.machine+".whl"] = r.wheel(platform, a, binary)
+		packed[wheelName+"-"+pythonVersion(r.version)+"-py3-none-"+platform+"_"+a.machine+".whl"] = r.wheel(platform, a, binary)
 	}
 	if packed[base+".cdx.json"], err = r.bill(filepath.Join(dir, "memprof")); err != nil {
 		return err

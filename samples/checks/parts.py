@@ -15,7 +15,7 @@ LIMIT = 480
 PARTS = (
     ("basics",),
     ("accounting", "side_by_side"),
-    ("attribution", "attribution_cost", "export", "plugin"),
+    ("attribution", "attribution_cost", "export", "plugin", "memory_tests"),
     ("frameworks", "models"),
     ("graphs", "graph_memory", "graph_shapes"),
     ("own_time",),

@@ -16,6 +16,7 @@ OF_HANDLE = 32 << 20  # bytes that cuBLAS 13 takes from the driver for a handle,
 
 def ways(torch, storages):
     workspaces = _Workspaces(storages)
+    torch._C._cuda_clearCublasWorkspaces = workspaces.clear
     aten = torch.ops.aten
 
     def multiply(operator, *args, **kwargs):
@@ -44,14 +45,17 @@ class _Workspaces:
     def __init__(self, storages):
         self._storages = storages
         self._threads = threading.local()
+        self._kept = []  # of each thread: its workspaces' addresses
         self._capability = card.seen().capability
 
     def serve(self, result, by_lt):
         """The product is on the device: its handle needs a workspace."""
         if result.device.type != "cuda":
             return result
-        have = self._threads.__dict__
-        if not have:
+        have = getattr(self._threads, "have", None)
+        if have is None:
+            have = self._threads.have = {}
+            self._kept.append(have)
             self._storages.take_as(b"call=cuMemAlloc\tlibrary=libcublas.so", OF_HANDLE, result.device.index)
         stream = self._storages.stream()
         self._allocate(have, ("cublas", stream), result, chosen_bytes(os.environ.get("CUBLAS_WORKSPACE_CONFIG", ""), self._capability))
@@ -59,6 +63,12 @@ class _Workspaces:
             kib = os.environ.get("CUBLASLT_WORKSPACE_SIZE", "")
             self._allocate(have, ("cublaslt", stream), result, 1024 * (int(kib) if kib.isdigit() else LT_WORKSPACE))
         return result
+
+    def clear(self):
+        """Frees all workspaces, as torch._C._cuda_clearCublasWorkspaces: the next product allocates one."""
+        for have in self._kept:
+            while have:
+                self._storages.free(have.popitem()[1])
 
     def _allocate(self, have, key, result, size):
         if key not in have:
