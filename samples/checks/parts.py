@@ -22,7 +22,6 @@ PARTS = (
     ("interposition", "numeric", "graph_memory_cost"),
     ("kv", "memory_savers", "pools", "offload"),
     ("native",),
-    ("in_process",),
     ("pause", "colocated"),
     ("policy", "streams", "readings", "shared_card"),
     ("processes", "parallel"),
@@ -31,6 +30,7 @@ PARTS = (
     ("zoo_small", "zoo_classic", "zoo_first_iterations"),
     ("zoo_four_allocators",),
     ("zoo_steps", "how_many_resnet50", "how_many_gpt2"),
+    ("in_process",),
 )
 MORE_WITH_TWO = ("fsdp2_checkpointed", "tensor_parallel", "nccl_pools", "graph_memory_side_by_side", "ranks_side_by_side")
 
