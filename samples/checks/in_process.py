@@ -24,7 +24,7 @@ def unlaunched(suite, name, text, command=None, expect=0, **more):
         shutil.rmtree(path, ignore_errors=True)
     script = suite.script(name, text)
     command = [*command, script[1]] if command else script
-    values = dict(RUN=directory, MEMPROF=os.path.abspath(suite.memprof), PYTHONPATH=os.path.join(suite.hooks, "python"), **more)
+    values = {"RUN": directory, "MEMPROF": os.path.abspath(suite.memprof), "PYTHONPATH": os.path.join(suite.hooks, "python"), **more}
     done = suite.run(["env", *(f"{key}={value}" for key, value in values.items()), *command], expect=expect)
     if re.search(r"^memprof: ", done.stderr, re.M):
         raise Failed(f"{name}: {done.stderr[-2000:]}")

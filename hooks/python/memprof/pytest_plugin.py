@@ -146,12 +146,12 @@ class Plugin:
         if meter is None:
             return
         if call.when == "call":
+            item._memprof_passed = report.passed  # whatever comes of its peak
             if _dry() and report.failed and call.excinfo.errisinstance(AssertionError):
                 path, line, _ = item.location
                 report.outcome, report.longrepr = "skipped", (path, (line or 0) + 1, "memprof: a dry run has no values to assert")
             elif report.passed and measured():
                 self._judge(item, report, {PEAK: meter.peak()})
-            item._memprof_passed = report.passed
         elif call.when == "teardown":
             found = dict(item.user_properties)
             if report.passed and LEFT in found and measured():

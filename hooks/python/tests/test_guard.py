@@ -11,24 +11,22 @@ import unittest
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from memprof._dryrun import guard
 
-# torch's hooks as far as they matter: a function before the one that raises there, and one behind it.
-HOOKS = """
-namespace at {
-struct Hooks {
-  virtual ~Hooks() {}
-  virtual int before() const { return 1; }
-  virtual bool hasPrimaryContext(signed char) const = 0;
-  virtual int behind() const { return 3; }
-};
-namespace cuda { namespace detail {
-struct CUDAHooks : Hooks { bool hasPrimaryContext(signed char) const override; };
-bool CUDAHooks::hasPrimaryContext(signed char) const { return true; }
+# As in torch's c10/cuda/CUDAFunctions.cpp.
+CONTEXTS = """
+namespace c10 { namespace cuda {
+static bool raises(signed char) { throw 1; }
+namespace _internal {
+static bool (*hasPrimaryContext)(signed char) = raises;
+void setHasPrimaryContext(bool (*func)(signed char)) { hasPrimaryContext = func; }
+}
 }}
-namespace detail {
-const Hooks &getCUDAHooks() { static const Hooks *hooks = new cuda::detail::CUDAHooks; return *hooks; }
+extern "C" int asked(int device) {
+  try {
+    return c10::cuda::_internal::hasPrimaryContext(device);
+  } catch (int) {
+    return -1;
+  }
 }
-}
-extern "C" int sum() { const at::Hooks &hooks = at::detail::getCUDAHooks(); return hooks.before() + 100 * hooks.hasPrimaryContext(0) + hooks.behind(); }
 """
 
 
@@ -36,14 +34,14 @@ extern "C" int sum() { const at::Hooks &hooks = at::detail::getCUDAHooks(); retu
 class GuardTest(unittest.TestCase):
     def test_no_device_has_a_context(self):
         with tempfile.TemporaryDirectory() as folder:
-            source, built = os.path.join(folder, "hooks.cpp"), os.path.join(folder, "libhooks.so")
+            source, built = os.path.join(folder, "contexts.cpp"), os.path.join(folder, "libcontexts.so")
             with open(source, "w") as f:
-                f.write(HOOKS)
+                f.write(CONTEXTS)
             subprocess.run(["c++", "-O2", "-shared", "-fPIC", "-o", built, source], check=True)
             library = ctypes.CDLL(built)
-        self.assertEqual(library.sum(), 104)
-        guard.without_contexts(library, library)
-        self.assertEqual(library.sum(), 4)
+        self.assertEqual(library.asked(0), -1)
+        guard.without_contexts(library)
+        self.assertEqual(library.asked(0), 0)
 
 
 if __name__ == "__main__":

@@ -54,8 +54,9 @@ def install(torch, streams, storages):
     state = types.SimpleNamespace(device=0)
     count = int(os.environ.get("MEMPROF_SIM_DEVICES", "1"))
     guard.install(torch, lambda: state.device, count)
-    if torch.version.cuda and guard.library("libtorch_cuda"):
-        guard.without_contexts(guard.library("libtorch_cpu"), guard.library("libtorch_cuda"))
+    cuda = guard.library("libc10_cuda")
+    if cuda is not None:
+        guard.without_contexts(cuda)
 
     def set_device(device):
         if device >= 0:

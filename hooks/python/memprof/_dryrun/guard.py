@@ -6,7 +6,8 @@ has a guard that does nothing, for meta tensors. CUDA's place in torch's table o
 other answers: the current device, for a device's default stream its current stream, where the original raises, and how
 many devices there are.
 
-A build with CUDA asks its hooks, too, which devices have a context, and raises where the driver has no device.
+A build with CUDA asks, too, which devices have a context, by a function that raises where the driver has no device. Another
+takes its place.
 """
 
 import ctypes
@@ -18,9 +19,8 @@ CUDA, META = 1, 14  # of c10::DeviceType
 GET_DEVICE, GET_STREAM, GET_DEFAULT_STREAM, FUNCTIONS = 2, 5, 6, 32
 BEFORE = 2  # words of a virtual table before its first function
 
-HOOKS = "_ZN2at6detail12getCUDAHooksEv"  # at::detail::getCUDAHooks, of libtorch_cpu
-HAS_CONTEXT = "_ZNK2at4cuda6detail9CUDAHooks17hasPrimaryContextEa"  # at::cuda::detail::CUDAHooks::hasPrimaryContext, of libtorch_cuda
-HOOKS_FUNCTIONS = 96  # of the hooks' virtual table, at most: there are some 50
+# c10::cuda::_internal::setHasPrimaryContext(bool (*)(signed char)), of libc10_cuda
+SET_HAS_CONTEXT = "_ZN3c104cuda9_internal20setHasPrimaryContextEPFbaE"
 
 _kept = []  # the copy and what it calls, which torch uses to the end of the process
 
@@ -62,18 +62,11 @@ def _device_count(copied, torch):
     raise Missing("torch %s does not say where its guard counts devices" % torch.__version__)
 
 
-def without_contexts(cpu, cuda):
-    """Has the hooks of a build with CUDA, in these two libraries, say that no device has a context."""
-    get = getattr(cpu, HOOKS)
-    get.restype = ctypes.c_void_p
-    hooks = ctypes.c_void_p.from_address(get())
-    word = ctypes.sizeof(ctypes.c_void_p)
-    functions = (ctypes.c_void_p * (BEFORE + HOOKS_FUNCTIONS)).from_buffer_copy(ctypes.string_at(hooks.value - BEFORE * word, (BEFORE + HOOKS_FUNCTIONS) * word))
-    place = functions[:].index(ctypes.cast(getattr(cuda, HAS_CONTEXT), ctypes.c_void_p).value)
-    none = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c_int8)(lambda _hooks, _device: False)
-    functions[place] = ctypes.cast(none, ctypes.c_void_p).value
-    _kept.extend((functions, none))
-    hooks.value = ctypes.addressof(functions) + BEFORE * word
+def without_contexts(cuda):
+    """Has libc10_cuda of a build with CUDA say that no device has a context."""
+    none = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_int8)(lambda _device: False)
+    _kept.append(none)
+    getattr(cuda, SET_HAS_CONTEXT)(none)
 
 
 def library(name):
