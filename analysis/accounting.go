@@ -16,6 +16,7 @@ type Member struct {
 	Alive  int64 // when the process was last seen, perhaps after its last event; 0 if not known
 	// Private says that no other process can have memory on the device: it is simulated.
 	Private bool
+	Unseen  string // why the recording has no calls of CUDA; "" if it has them
 }
 
 // Reconcile sets the Account of all devices of a run; see [accounting.Reconcile].
@@ -26,7 +27,7 @@ func Reconcile(members []Member, readings *accounting.Readings, missing string) 
 		d := m.Device
 		all[i] = accounting.Member{
 			Process: m.Result.Process, Duration: m.Result.Duration, Device: d.Device, MaxR: d.MaxR, OtherLibraries: *d.OtherLibraries,
-			Holdings: &d.Holdings, UUID: m.uuid(), PID: m.PID, GPU: m.GPU, Alive: m.Alive, Private: m.Private,
+			Holdings: &d.Holdings, UUID: m.uuid(), PID: m.PID, GPU: m.GPU, Alive: m.Alive, Private: m.Private, Unseen: m.Unseen,
 		}
 	}
 	accounting.Reconcile(all, readings, missing)

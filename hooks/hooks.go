@@ -6,7 +6,7 @@
 //	dist/sim/            a simulated CUDA driver and runtime, found by LD_LIBRARY_PATH
 //	torch/               the source of the torch shim, compiled on the user's machine
 //	capture/memprof.h    the hook's functions, for the shim
-//	python/              sitecustomize.py and the memprof package, found by PYTHONPATH
+//	python/              sitecustomize.py and the memprof package, found by PYTHONPATH; the wheel has it without this folder, and a .pth file
 //
 // Install writes them into a folder whose name is a digest of their content, so folders of several
 // versions may exist. A folder gets its name when it is complete, so several processes may install

@@ -201,7 +201,7 @@ func TestWheel(t *testing.T) {
 			t.Errorf("RECORD lacks %s", line)
 		}
 	}
-	for _, file := range []string{"memprof/__init__.py", "memprof/kv.py", "memprof/pytest_plugin.py", name + ".data/scripts/memprof"} {
+	for _, file := range []string{"memprof/__init__.py", "memprof/kv.py", "memprof/pytest_plugin.py", "memprof.pth", name + ".data/scripts/memprof"} {
 		if content[file] == "" {
 			t.Errorf("the wheel lacks %s", file)
 		}

@@ -127,10 +127,14 @@ func (r *release) tarball(base string, binary []byte) []byte {
 	}), r.at)
 }
 
-// pythonFiles are the modules of a package, below memprof/.
+// pythonFiles are the modules of a package, below memprof/, and the .pth file beside them, by which Python processes with MEMPROF_WATCH begin.
 func pythonFiles(dir string) ([]file, error) {
-	var files []file
-	err := filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
+	start, err := os.ReadFile(dir + ".pth")
+	if err != nil {
+		return nil, err
+	}
+	files := []file{{filepath.Base(dir) + ".pth", 0o644, start}}
+	err = filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || path.Ext(name) != ".py" {
 			return err
 		}

@@ -92,6 +92,8 @@ type Member struct {
 	Alive int64 // when the process was last seen, perhaps after its last event; 0 if not known
 	// Private says that no other process can have memory on the device: it is simulated.
 	Private bool
+	// Unseen is why the recording has no calls of CUDA: driver overhead and the memory of other libraries are unknown. "" if it has them.
+	Unseen string
 
 	Account *Account // set by Reconcile
 }
@@ -112,6 +114,7 @@ func Reconcile(members []Member, readings *Readings, missing string) {
 	for i := range members {
 		m := &members[i]
 		m.countOverhead(readings.of(m.GPU))
+		m.markUnseen()
 		m.Account = withoutReading(m, missing)
 		switch {
 		case !m.uses():
@@ -126,6 +129,22 @@ func Reconcile(members []Member, readings *Readings, missing string) {
 	}
 	for gpu, group := range groups {
 		reconcileGPU(group, &readings.GPUs[gpu])
+	}
+}
+
+// Unseen says whether the parts that are not known are all that calls of CUDA would say: the recording has none.
+func Unseen(parts OverheadParts) bool { return parts == AllOverhead|PoolsPart }
+
+// markUnseen marks what calls of CUDA would say unknown, if the recording has none.
+func (m *Member) markUnseen() {
+	if m.Unseen == "" {
+		return
+	}
+	h := m.Holdings
+	h.Peak.markUnknown(AllOverhead|PoolsPart, m.Unseen)
+	h.Final.markUnknown(AllOverhead|PoolsPart, m.Unseen)
+	for i := range h.Moments {
+		h.Moments[i].markUnknown(AllOverhead|PoolsPart, m.Unseen)
 	}
 }
 

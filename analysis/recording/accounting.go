@@ -57,7 +57,7 @@ func closeAccounting(run *dataset.Run, results []*analysis.Result, readings *acc
 			device := &result.Devices[j]
 			members = append(members, analysis.Member{
 				Result: result, Device: device, PID: process.PID, GPU: CardOf(result, device.Device, &run.Info),
-				Alive: process.Ending.LastAlive, Private: simulated(&run.Info),
+				Alive: process.Ending.LastAlive, Private: simulated(&run.Info), Unseen: unseen(&run.Info),
 			})
 		}
 	}
@@ -95,6 +95,14 @@ func CardOf(result *analysis.Result, ordinal int32, info *dataset.Info) int {
 		return -1
 	}
 	return index
+}
+
+// unseen is why a recording has no calls of CUDA; "" if it has them.
+func unseen(info *dataset.Info) string {
+	if info.Options[dataset.OptionBegan] == dataset.BeganInProcess {
+		return "the process began the recording itself, which sees no calls of CUDA: what other libraries and the driver take is in the rest"
+	}
+	return ""
 }
 
 // simulated says whether a job ran on the simulated device, whose memory belongs to each process alone.

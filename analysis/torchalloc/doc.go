@@ -134,9 +134,11 @@
 // that the rules would place elsewhere: from there on each block of the segment has to be handed out.
 //
 // A snapshot's history may begin in the middle. The follower then takes the segments and blocks as the snapshot has them. The
-// free blocks are what lies between, and they alone decide where later blocks lie. In other recordings the follower takes
-// segments from before the first event as free ones and places their blocks by the rules. It does not judge the process from
-// there on if they lie elsewhere, since a free block between them leaves no trace.
+// free blocks are what lies between, and they alone decide where later blocks lie. A recording that was begun in the middle of a
+// job says the same in external_free events with the context "native": of a segment, and of a block with its size. Recordings of
+// older versions do not have the sizes: there the follower takes segments from before the first event as free ones and places
+// their blocks by the rules. It does not judge the process from there on if they lie elsewhere, since a free block between them
+// leaves no trace.
 //
 // Not followed are a process whose allocator switches between the two kinds of segments, an expandable segment whose
 // first pages were refused, and settings that the job makes in its own code, other than expandable segments. Such a

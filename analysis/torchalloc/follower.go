@@ -52,12 +52,13 @@ type Follower struct {
 	text    func(context int32) string
 	arenas  map[int32]followedArena
 	devices map[int32]*followedDevice
-	before  map[int64]bool // addresses of segments that PyTorch had before the first event; the events that restate them come next
+	before  map[int64]bool  // addresses of segments that PyTorch had before the first event, and whether they are of the small pool; the events that restate them come next
+	sizes   map[int64]int64 // of blocks from before the first event, by address, until the event that restates the block
 }
 
 // NewFollower is before the first event. Text gives the text of a context.
 func NewFollower(version Version, text func(context int32) string) *Follower {
-	return &Follower{version: version, text: text, arenas: map[int32]followedArena{}, devices: map[int32]*followedDevice{}, before: map[int64]bool{}}
+	return &Follower{version: version, text: text, arenas: map[int32]followedArena{}, devices: map[int32]*followedDevice{}, before: map[int64]bool{}, sizes: map[int64]int64{}}
 }
 
 // followedArena is where an arena's blocks are in PyTorch's allocator.
@@ -94,8 +95,13 @@ func (f *Follower) Add(e *trace.Event) (size int64, err error) {
 	case trace.KindArena:
 		return 0, f.arena(e)
 	case trace.KindExternalFree: // a call of CUDA that was recorded is the allocator's own
-		if f.text(e.Context) == "native" {
-			f.before[e.Addr] = true
+		if f.text(e.Context) != "native" {
+			return 0, nil
+		}
+		if e.Provided > 0 {
+			f.sizes[e.Addr] = e.Provided
+		} else {
+			f.before[e.Addr] = e.Requested == 1
 		}
 		return 0, nil
 	case trace.KindStatistics:
@@ -116,7 +122,9 @@ func (f *Follower) Add(e *trace.Event) (size int64, err error) {
 		return 0, &Difference{e.Seq, fmt.Sprintf("the rest of a checkpoint's segment at %#x", d.rest.addr), fmt.Sprintf("%v at %#x", e.Kind, uint64(e.Addr))}
 	}
 	if e.Kind != trace.KindAlloc {
-		d.last, d.before = nil, e.Kind == trace.KindMap && (f.before[e.Addr] || e.Seq < f.Opening)
+		small, restated := f.before[e.Addr]
+		d.last, d.before = nil, e.Kind == trace.KindMap && (restated || e.Seq < f.Opening)
+		at.small = at.small || small
 		delete(f.before, e.Addr)
 	}
 	switch e.Kind {
@@ -141,13 +149,11 @@ func (f *Follower) Add(e *trace.Event) (size int64, err error) {
 		return 0, nil
 	case trace.KindAlloc:
 		if e.Seq < f.Opening {
-			b := d.place(d.a, e)
-			if b == nil {
-				return 0, fmt.Errorf("event %d: a block of %d bytes at %#x, where no segment is free: %w", e.Seq, e.Provided, uint64(e.Addr), ErrNotModeled)
-			}
-			d.blocks[e.Addr] = b
-			f.Allocs++
-			return e.Provided, nil
+			return f.restated(d, e, e.Provided)
+		}
+		if size, ok := f.sizes[e.Addr]; ok {
+			delete(f.sizes, e.Addr)
+			return f.restated(d, e, size)
 		}
 		if size, err = f.alloc(d, at, e); err != nil && d.before {
 			err = fmt.Errorf("event %d: blocks from before the first event: %w", e.Seq, ErrNotModeled)
@@ -165,6 +171,17 @@ func (f *Follower) Add(e *trace.Event) (size int64, err error) {
 		d.releasePool(at.pool)
 	}
 	return 0, nil
+}
+
+// restated places a block of so many bytes that was there before the first event.
+func (f *Follower) restated(d *followedDevice, e *trace.Event, size int64) (int64, error) {
+	b := d.place(d.a, e, size)
+	if b == nil {
+		return 0, fmt.Errorf("event %d: a block of %d bytes at %#x, where no segment is free: %w", e.Seq, size, uint64(e.Addr), ErrNotModeled)
+	}
+	d.blocks[e.Addr] = b
+	f.Allocs++
+	return size, nil
 }
 
 // arena notes an arena of PyTorch's own allocator.

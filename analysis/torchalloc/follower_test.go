@@ -118,6 +118,11 @@ func randomJob(r *rapid.T) *hookedJob {
 	parsed, err := ParseSettings(conf, Torch211)
 	assert.NoError(r, err)
 	j := newHookedJob(parsed, conf, 400*mib)
+	j.operate(r)
+	return j
+}
+
+func (j *hookedJob) operate(r *rapid.T) {
 	for range rapid.IntRange(1, 80).Draw(r, "operations") {
 		switch kind := rapid.IntRange(0, 11).Draw(r, "kind"); {
 		case kind == 0:
@@ -129,7 +134,75 @@ func randomJob(r *rapid.T) *hookedJob {
 			j.malloc(rapid.Uint64Range(1, 1<<rapid.IntRange(8, 27).Draw(r, "log")).Draw(r, "bytes"))
 		}
 	}
-	return j
+}
+
+// begin has the recording begin here, as the shim does: what is there is restated.
+func (j *hookedJob) begin() {
+	j.complete()
+	j.texts = append(j.texts, "native")
+	j.events = j.events[:1] // the arena
+	runs := mappedRuns(j.a)
+	for _, run := range runs {
+		small := int64(0)
+		if run[0].pool.small {
+			small = 1
+		}
+		last := run[len(run)-1]
+		bytes := int64(last.addr + last.size - run[0].addr)
+		j.add(trace.Event{Kind: trace.KindExternalFree, Arena: trace.NoArena, Addr: int64(run[0].addr), Requested: small, Context: 2})
+		j.add(trace.Event{Kind: trace.KindMap, Addr: int64(run[0].addr), Requested: bytes, Provided: bytes})
+	}
+	for _, run := range runs {
+		for _, b := range slices.Backward(run) {
+			if b.State() == Free {
+				continue
+			}
+			j.add(trace.Event{Kind: trace.KindExternalFree, Arena: trace.NoArena, Addr: int64(b.addr), Provided: int64(b.size), Context: 2})
+			j.add(trace.Event{Kind: trace.KindAlloc, Addr: int64(b.addr), Requested: int64(b.requested), Provided: int64(b.requested)})
+		}
+	}
+}
+
+// mappedRuns are the mapped blocks of each segment, and of each run of pages of an expandable one: what torch's snapshot calls a segment.
+func mappedRuns(a *Allocator) (runs [][]*Block) {
+	for _, s := range a.Segments() {
+		before := false
+		for _, b := range s.Blocks {
+			if b.mapped && before {
+				runs[len(runs)-1] = append(runs[len(runs)-1], b)
+			} else if b.mapped {
+				runs = append(runs, []*Block{b})
+			}
+			before = b.mapped
+		}
+	}
+	return runs
+}
+
+// A recording that begins in the middle of a job is followed from there on.
+func TestFollowsFromTheMiddle(t *testing.T) {
+	followed := 0
+	rapid.Check(t, func(r *rapid.T) {
+		j := randomJob(r)
+		j.begin()
+		opening := len(j.events)
+		j.operate(r)
+		f, err := j.follow()
+		if errors.Is(err, ErrNotModeled) {
+			r.Skip(err)
+		}
+		if err != nil {
+			for _, e := range j.events {
+				r.Log(e.Seq, e.Kind, e.Addr, e.Requested, e.Provided)
+			}
+			r.Fatal(opening, err)
+		}
+		if f.Odd > 0 {
+			r.Fatalf("%d of %d sums differ", f.Odd, f.Odd+f.Readings)
+		}
+		followed++
+	})
+	assert.That(t, followed >= 50, "%d jobs followed", followed)
 }
 
 // Whatever PyTorch's allocator does, the model follows it, and has the same sizes of blocks.

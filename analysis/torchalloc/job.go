@@ -88,7 +88,7 @@ func (j *job) alloc(at place, slot int32, e *trace.Event) {
 	}
 	if e.Seq < j.opening {
 		a := j.device(at.device)
-		if j.blocks[slot] = a.place(a.Allocator, e); j.blocks[slot] != nil {
+		if j.blocks[slot] = a.place(a.Allocator, e, e.Provided); j.blocks[slot] != nil {
 			j.count(a, false)
 			return
 		}

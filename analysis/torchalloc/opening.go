@@ -47,9 +47,9 @@ func (a *Allocator) adoptPages(p *pool, stream, addr, bytes uint64) (b *Block) {
 	return b
 }
 
-// place returns the block of an alloc; nil where no segment is free.
-func (o *opening) place(a *Allocator, e *trace.Event) *Block {
-	addr, size := uint64(e.Addr), uint64(e.Provided)
+// place returns the block of an alloc, of so many bytes; nil where no segment is free.
+func (o *opening) place(a *Allocator, e *trace.Event, bytes int64) *Block {
+	addr, size := uint64(e.Addr), uint64(bytes)
 	at := sort.Search(len(o.fronts), func(i int) bool { return o.fronts[i].addr > addr }) - 1
 	if at < 0 || size%unit != 0 {
 		return nil

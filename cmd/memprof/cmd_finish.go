@@ -15,6 +15,7 @@ import (
 
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/cmd/memprof/internal/recorder"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/collect"
@@ -50,11 +51,15 @@ func (o *finishOptions) validate(command []string) error {
 	return nil
 }
 
-// finish completes a recording, and writes the summaries that it lacks.
-func (o *finishOptions) finish(ctx context.Context, stdout, stderr io.Writer) error {
+// finish completes a recording, and writes the summaries that it lacks. With a ring, it keeps the last events only of
+// processes that are recorded until then.
+func (o *finishOptions) finish(ctx context.Context, stdout, stderr io.Writer, ring int64) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
 	defer stop()
 	complete := func() (*collect.Summary, error) { return collect.Recover(ctx, o.Dir, o.Wait) }
+	if ring > 0 {
+		complete = func() (*collect.Summary, error) { return recorder.RecoverRing(ctx, stderr, o.Dir, ring) }
+	}
 	if o.Now {
 		complete = func() (*collect.Summary, error) { return collect.RecoverNow(o.Dir) }
 	}

@@ -80,7 +80,10 @@ RUN does so without reporting, as in a cluster's epilog.`,
 		Args: func(_ *cobra.Command, args []string) error { return opts.Finish.validate(args) },
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if opts.Finish.Dir != "" {
-				return opts.Finish.finish(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+				if err := opts.validateFinish(); err != nil {
+					return err
+				}
+				return opts.Finish.finish(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), int64(opts.Ring))
 			}
 			return opts.run(cmd.ErrOrStderr(), args)
 		},
@@ -127,9 +130,6 @@ func (o *recordOptions) validate() error {
 	if err != nil {
 		return err
 	}
-	if o.Stacks == "python" && o.Allocator == "native" {
-		return exit.Usagef("--stacks python needs --allocator bfc: torch calls observers with its allocator locked, where stacks cannot be read")
-	}
 	if err := cmp.Or(o.validateNative(), o.validateDryRun()); err != nil {
 		return err
 	}
@@ -162,9 +162,24 @@ func (o *recordOptions) validateSnapshots() error {
 	case o.OnSignal != "" && o.signal() == nil:
 		return exit.Usagef("--on-signal %q: want USR1, USR2 or HUP", o.OnSignal)
 	case o.Ring != 0 && int64(o.Ring) < collect.RingLeast:
-		return exit.Usagef("--ring %s: want at least %s", plain.FormatSize(int64(o.Ring)), plain.FormatSize(collect.RingLeast))
+		return o.shortRing()
 	case o.NoTrace && (o.OnSignal != "" || o.Ring != 0):
 		return exit.Usagef("--no-trace records nothing: remove --on-signal and --ring")
+	}
+	return nil
+}
+
+func (o *recordOptions) shortRing() error {
+	return exit.Usagef("--ring %s: want at least %s", plain.FormatSize(int64(o.Ring)), plain.FormatSize(collect.RingLeast))
+}
+
+// validateFinish checks the ring of a recording that processes have begun themselves.
+func (o *recordOptions) validateFinish() error {
+	switch {
+	case o.Ring != 0 && !o.Finish.Wait:
+		return exit.Usagef("--ring with --finish needs --wait: it is of processes that are recorded still")
+	case o.Ring != 0 && int64(o.Ring) < collect.RingLeast:
+		return o.shortRing()
 	}
 	return nil
 }

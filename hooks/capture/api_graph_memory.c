@@ -9,14 +9,14 @@
 #include "arena/selection.h"
 #include "base/hook.h"
 #include "base/text.h"
+#include "base/thread_own.h"
 #include "device/captures.h"
 #include "memprof.h"
 #include "spool/spool.h"
 
 // Why the last call of the thread failed.
-static __thread char message[256];
 
-const char *memprof_graph_message(void) { return message; }
+const char *memprof_graph_message(void) { return thread_texts()->graph; }
 
 static struct graph_memory *find(const struct gpu *gpu, uint32_t number) {
   struct graph_memory *memory = gpu->graph_memories;
@@ -44,12 +44,12 @@ uint32_t memprof_graph_memory_open(int device, uint64_t reservation) {
   if (hook_on()) hook_start();
   struct gpu *gpu = hook_on() ? gpu_get(device) : NULL;
   if (gpu == NULL) {
-    snprintf(message, sizeof message, "memprof's hook does not serve GPU %d", device);
+    snprintf(thread_texts()->graph, sizeof thread_texts()->graph, "memprof's hook does not serve GPU %d", device);
     return 0;
   }
   struct graph_memory *memory = malloc(sizeof *memory);
   if (memory == NULL) {
-    snprintf(message, sizeof message, "no host memory");
+    snprintf(thread_texts()->graph, sizeof thread_texts()->graph, "no host memory");
     return 0;
   }
   if (reservation == 0 || reservation > gpu->vmm.total) reservation = gpu->vmm.total;
@@ -65,7 +65,7 @@ uint32_t memprof_graph_memory_open(int device, uint64_t reservation) {
   lock_give(&gpu->lock);
   if (ok) return memory->number;
   free(memory);
-  snprintf(message, sizeof message, "GPU %d: no %.2f GiB of addresses for a graph memory", device, pause_gib(reservation));
+  snprintf(thread_texts()->graph, sizeof thread_texts()->graph, "GPU %d: no %.2f GiB of addresses for a graph memory", device, pause_gib(reservation));
   return 0;
 }
 
@@ -90,13 +90,13 @@ static int explain(const struct graph_memory *memory, enum graph_result result) 
   switch (result) {
     case GRAPH_OK: return MEMPROF_OK;
     case GRAPH_NO_ADDRESSES:
-      snprintf(message, sizeof message, "no address space for another range of %.2f GiB: the graph memory has %llu; release shapes, or reserve less for each",
+      snprintf(thread_texts()->graph, sizeof thread_texts()->graph, "no address space for another range of %.2f GiB: the graph memory has %llu; release shapes, or reserve less for each",
                pause_gib(memory->reservation), (unsigned long long)ranges);
       return MEMPROF_NO_MEMORY;
-    case GRAPH_NO_HOST_MEMORY: snprintf(message, sizeof message, "no host memory"); return MEMPROF_NO_HOST_MEMORY;
-    case GRAPH_NO_MEMORY: snprintf(message, sizeof message, "no device memory"); return MEMPROF_NO_MEMORY;
+    case GRAPH_NO_HOST_MEMORY: snprintf(thread_texts()->graph, sizeof thread_texts()->graph, "no host memory"); return MEMPROF_NO_HOST_MEMORY;
+    case GRAPH_NO_MEMORY: snprintf(thread_texts()->graph, sizeof thread_texts()->graph, "no device memory"); return MEMPROF_NO_MEMORY;
     case GRAPH_DRIVER_FAILED:
-      snprintf(message, sizeof message, "the driver refused to map %.2f GiB into a new range", pause_gib(graph_memory_bytes(memory)));
+      snprintf(thread_texts()->graph, sizeof thread_texts()->graph, "the driver refused to map %.2f GiB into a new range", pause_gib(graph_memory_bytes(memory)));
       return MEMPROF_DEVICE_FAILED;
   }
   return MEMPROF_DEVICE_FAILED;
@@ -105,12 +105,12 @@ static int explain(const struct graph_memory *memory, enum graph_result result) 
 static int open_shape(struct gpu *gpu, uint32_t number, const char *name, uint64_t pool0, uint64_t pool1) {
   struct graph_memory *memory = find(gpu, number);
   if (memory == NULL || memory->closed) {
-    snprintf(message, sizeof message, "the graph memory is closed");
+    snprintf(thread_texts()->graph, sizeof thread_texts()->graph, "the graph memory is closed");
     return MEMPROF_WRONG_STATE;
   }
   struct pool *pool = pool0 == 0 && pool1 == 0 ? NULL : pool_get(gpu, pool0, pool1, 0);
   if (pool == NULL || pool_has_arena(gpu, pool) || pool->range != NULL || pool->source.allocate != NULL) {
-    snprintf(message, sizeof message, "the pool of the shape has memory already");
+    snprintf(thread_texts()->graph, sizeof thread_texts()->graph, "the pool of the shape has memory already");
     return pool == NULL ? MEMPROF_NO_HOST_MEMORY : MEMPROF_WRONG_STATE;
   }
   const int result = explain(memory, graph_range_open(memory, &pool->range));
@@ -123,7 +123,7 @@ static int open_shape(struct gpu *gpu, uint32_t number, const char *name, uint64
 int memprof_graph_shape(int device, uint32_t number, const char *name, uint64_t pool0, uint64_t pool1) {
   struct gpu *gpu = hook_on() ? gpu_existing(device) : NULL;
   if (gpu == NULL) {
-    snprintf(message, sizeof message, "memprof's hook does not serve this process: run it under `memprof record`");
+    snprintf(thread_texts()->graph, sizeof thread_texts()->graph, "memprof's hook does not serve this process: run it under `memprof record`");
     return MEMPROF_NOT_ACTIVE;
   }
   lock_take(&gpu->lock);

@@ -13,14 +13,15 @@
 #include "arena/arena.h"
 #include "arena/graph_memory.h"
 #include "base/problem.h"
+#include "base/thread_own.h"
 #include "memprof.h"
 
-enum { SIZE_TEXT = 32 };
+enum { SIZE_TEXT = 32, TEXT = sizeof((struct thread_own *)0)->oom };
 
-static __thread char message[1024];
 static __thread driver_result error;  // of the request that the message is about; 0: it lacks memory
 
 const char *memprof_oom_message(void) {
+  const char *message = thread_texts()->oom;
   return message[0] != '\0' ? message : "CUDA out of memory: the device could not be reached";
 }
 
@@ -56,11 +57,12 @@ static void greater(void *self, uint64_t addr, uint64_t bytes) {
 }
 
 static void explain_lack(const struct arena *arena, uint64_t size) {
+  char *message = thread_texts()->oom;
   const struct gpu *gpu = arena->gpu;
   uint64_t free_bytes, total;
   char asked[SIZE_TEXT], all[SIZE_TEXT], left[SIZE_TEXT], tensors[SIZE_TEXT], unused[SIZE_TEXT], allowed[SIZE_TEXT + 10] = "", shape[256] = "";
   if (size >= (uint64_t)1 << 60) {
-    snprintf(message, sizeof message, "CUDA out of memory. Tried to allocate more than 1EB memory.");
+    snprintf(message, TEXT, "CUDA out of memory. Tried to allocate more than 1EB memory.");
     return;
   }
   driver_memory(gpu->vmm.device, &free_bytes, &total);
@@ -69,27 +71,27 @@ static void explain_lack(const struct arena *arena, uint64_t size) {
   bfc_free_mapped(arena->bfc, &largest, greater);
   const uint64_t live = (uint64_t)gpu->stats.torch_bytes.current, others = total - free_bytes > gpu->mapped ? total - free_bytes - gpu->mapped : 0;
   if (gpu->limit != 0) snprintf(allowed, sizeof allowed, "%s allowed; ", size_text(asked, gpu->limit));
-  const int length = snprintf(message, sizeof message,
+  const int length = snprintf(message, TEXT,
                               "CUDA out of memory. Tried to allocate %s. GPU %d has a total capacity of %s of which %s is free. %s"
                               "Of the allocated memory %s is allocated by PyTorch, and %s is reserved by PyTorch but unallocated. ",
                               size_text(asked, size), gpu->vmm.device, size_text(all, total), size_text(left, free_bytes), allowed,
                               size_text(tensors, live), size_text(unused, gpu->mapped > live ? gpu->mapped - live : 0));
   shape_text(shape, sizeof shape, arena, size);
-  snprintf(message + length, sizeof message - (size_t)length, "memprof: %s%s of the request's arena are free, the largest chunk %s (%s); others use %s of the device.", shape,
+  snprintf(message + length, TEXT - (size_t)length, "memprof: %s%s of the request's arena are free, the largest chunk %s (%s); others use %s of the device.", shape,
            size_text(unused, idle), size_text(left, largest), idle >= size ? "fragmentation" : "capacity", size_text(all, others));
 }
 
 void oom_text(int device, const char *why) {
   error = DRIVER_OK;
-  snprintf(message, sizeof message, "CUDA out of memory on GPU %d: %s", device, why);
+  snprintf(thread_texts()->oom, TEXT, "CUDA out of memory on GPU %d: %s", device, why);
 }
 
 // What the driver refuses, where that is not memory. False: it is.
 static bool explain_fault(const struct gpu *gpu, uint64_t size) {
-  char asked[SIZE_TEXT];
+  char *message = thread_texts()->oom, asked[SIZE_TEXT];
   error = gpu->vmm.fault != DRIVER_OK ? gpu->vmm.fault : driver_fault(gpu->vmm.device);
   if (error == DRIVER_OK) return false;
-  snprintf(message, sizeof message, "GPU %d: CUDA error %d for a request of %s; the request does not lack memory", gpu->vmm.device, error, size_text(asked, size));
+  snprintf(message, TEXT, "GPU %d: CUDA error %d for a request of %s; the request does not lack memory", gpu->vmm.device, error, size_text(asked, size));
   problem("%s", message);
   return true;
 }

@@ -16,7 +16,7 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-enum { MEMPROF_ABI = 4 };
+enum { MEMPROF_ABI = 5 };
 
 // The MEMPROF_ABI that the loaded hook was built with; the shim refuses a hook with another one.
 int memprof_abi(void);
@@ -24,6 +24,13 @@ int memprof_abi(void);
 // 1 if the hook serves this process; 0 outside `memprof record`, and in a child that was forked after
 // the first use of CUDA.
 int memprof_active(void);
+
+// Code of the process begins to record, in a process that `memprof record` does not run: into a spool, a directory, with options as
+// hooks/capture/base/options.h has them. The caller then observes an allocator (below); calls of CUDA are not seen. 0: the hook serves the
+// process already, or the spool cannot be written. memprof_end ends the recording, and the process goes on: the caller has seen to it
+// that no thread calls the functions below meanwhile. Then another recording may begin.
+int memprof_begin(const char *spool, const char *options);
+void memprof_end(void);
 
 // Allocates `size` bytes of device memory from the arena of (device, stream). NULL if `size` is 0 or
 // there is no memory; then memprof_oom_message() says why.
@@ -397,8 +404,8 @@ void memprof_kv_end(uint64_t cache);
 // parent 0: an outermost frame. Returns 0 if there are 2^20 stacks already.
 uint32_t memprof_stack_node(uint32_t parent, const char *frame);
 
-// From now on the Python stacks of requests are recorded (1) or not (0), whatever --stacks says. Without
-// effect on a native allocator.
+// From now on the Python stacks of requests are recorded (1) or not (0), whatever --stacks says. The caller holds no lock of a native
+// allocator.
 void memprof_stacks(int wanted);
 
 // From now on CUDA calls of the calling thread are recorded with this context, such as
@@ -439,9 +446,12 @@ void memprof_watch_free(struct memprof_watch *watch, uint64_t tick, uint64_t add
 // The block can be reused. If no other stream has used it, this is the next event after its free.
 void memprof_watch_free_done(struct memprof_watch *watch, uint64_t tick, uint64_t addr, uint64_t size, void *stream, uint64_t pool0, uint64_t pool1);
 
-// The memory at `addr` was allocated before its device was observed, so the trace has it as another library's. From
-// here on it is the allocator's; its map follows.
-void memprof_watch_adopt(struct memprof_watch *watch, uint64_t addr);
+// The segment at `addr` was allocated before its device was observed, so the trace may have it as another library's. From
+// here on it is the allocator's; its map follows. `small`: it is of the pool of small blocks. All segments come first, by address, then their
+// blocks: those with higher addresses of a segment come first.
+void memprof_watch_adopt(struct memprof_watch *watch, uint64_t addr, int small);
+// The same for a live block with its whole size; its alloc follows.
+void memprof_watch_adopt_block(struct memprof_watch *watch, uint64_t addr, uint64_t size);
 
 // The allocator has mapped or allocated a segment. `joins`: a block may span adjacent segments.
 void memprof_watch_map(struct memprof_watch *watch, uint64_t tick, uint64_t addr, uint64_t size, void *stream, uint64_t pool0, uint64_t pool1, int joins);

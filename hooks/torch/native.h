@@ -12,8 +12,9 @@
 // torch's statistics.
 //
 // The tracker can be attached once CUDA is initialised. C++ gets no notice of that; Python
-// does (memprof/_watch.py). Code other than Python may have allocated before; `record_existing`
-// records that memory.
+// does (memprof/_watch.py). `record_existing` records the memory that is there by then: of code other than
+// Python, or of a job that runs for long (memprof.watch). Torch has no way to detach a tracker, so it stays when the
+// recording ends, ignores what it is told, and serves the next one.
 #pragma once
 
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -54,16 +55,27 @@ class NativeWatch {
  public:
   // Attaches the tracker. Returns nullptr or the reason why not; throws torch's exceptions.
   static const char* attach() {
-    allocator_ = native::get();
+    if (allocator_ == nullptr) allocator_ = native::get();
+    if (allocator_ != native::get()) return "the job has exchanged torch's allocator since it was observed";
     if (!allocator_->initialized()) return "torch's allocator cannot be observed before CUDA is initialised";
     const int count = c10::cuda::device_count();
     for (int device = 0; device < count && device < most_devices; device++) {
       devices_[device].watch = memprof_watch_device(device, "native", &read_sums);
       if (devices_[device].watch == nullptr) return "this process is not recorded";
     }
-    allocator_->attachAllocatorTraceTracker(&on_entry);
+    if (!attached_) allocator_->attachAllocatorTraceTracker(&on_entry);
+    attached_ = true;
     record_existing();
     return nullptr;
+  }
+
+  // From its return on no thread records an entry. A tracker runs under the allocator's lock, which reading the sums takes.
+  static void detach() {
+    for (ObservedDevice& device : devices_) device.entries.store(Entries::ignored, std::memory_order_release);
+    for (int device = 0; attached_ && device < most_devices && devices_[device].watch != nullptr; device++) {
+      memprof_watch_sums sums;
+      read_sums(device, &sums);
+    }
   }
 
  private:
@@ -73,6 +85,7 @@ class NativeWatch {
   // Entries may come while static objects are destroyed: these have no destructor.
   inline static ObservedDevice devices_[most_devices];
   inline static native::CUDAAllocator* allocator_ = nullptr;
+  inline static bool attached_ = false;
 
   inline static thread_local Existing* existing_ = nullptr;  // not null in the thread that attaches
 
@@ -157,17 +170,20 @@ class NativeWatch {
     return device.entries.load(std::memory_order_acquire) == Entries::recorded;
   }
 
-  // Records the memory that existed before the tracker was attached. Usually there is none.
+  // Records the memory that existed before the tracker was attached, in the order that memprof_watch_adopt asks for.
   static void record_existing() {
     Existing mine;
     existing_ = &mine;
     try {
       const auto snapshot = allocator_->snapshot();
-      int device = -1;
-      for (const auto& segment : snapshot.segments) {
-        if (segment.device != device) mine.sums = {};
-        device = segment.device;
-        if (device >= 0 && device < most_devices) record_segment(devices_[device].watch, segment, mine.sums);
+      for (int device = 0; device < most_devices && devices_[device].watch != nullptr; device++) {
+        mine.sums = {};
+        for (const auto& segment : snapshot.segments) {
+          if (segment.device == device) record_segment(devices_[device].watch, segment, mine.sums);
+        }
+        for (const auto& segment : snapshot.segments) {
+          if (segment.device == device) record_blocks(devices_[device].watch, segment, mine.sums);
+        }
       }
     } catch (const std::exception& error) {
       memprof_problem((std::string("torch's memory from before the first event is not recorded: ") + error.what()).c_str());
@@ -177,21 +193,31 @@ class NativeWatch {
   }
 
   template <typename Segment>
+  static Pool pool_of_segment(const Segment& segment) {
+    return TellsPools<Entry>::value ? Pool(segment.owner_private_pool_id) : Pool(0, 0);
+  }
+
+  template <typename Segment>
   static void record_segment(memprof_watch* watch, const Segment& segment, memprof_watch_sums& sums) {
-    const Pool pool = TellsPools<Entry>::value ? Pool(segment.owner_private_pool_id) : Pool(0, 0);
-    void* stream = segment.stream;
-    auto addr = static_cast<uint64_t>(segment.address);
+    const Pool pool = pool_of_segment(segment);
+    const auto addr = static_cast<uint64_t>(segment.address);
     sums.reserved += segment.total_size;
-    if (!segment.is_expandable) memprof_watch_adopt(watch, addr);
-    memprof_watch_map(watch, 0, addr, segment.total_size, stream, pool.first, pool.second, segment.is_expandable);
-    for (const auto& block : segment.blocks) {
-      if (block.active) {
-        memprof_watch_alloc(watch, 0, addr, block.requested_size, stream, pool.first, pool.second);
-        sums.active += block.size;
-        if (block.allocated) sums.provided += block.size;
-      }
-      if (block.active && !block.allocated) memprof_watch_free(watch, 0, addr, block.requested_size, stream, pool.first, pool.second);
-      addr += block.size;
+    memprof_watch_adopt(watch, addr, !segment.is_large);
+    memprof_watch_map(watch, 0, addr, segment.total_size, segment.stream, pool.first, pool.second, segment.is_expandable);
+  }
+
+  template <typename Segment>
+  static void record_blocks(memprof_watch* watch, const Segment& segment, memprof_watch_sums& sums) {
+    const Pool pool = pool_of_segment(segment);
+    auto addr = static_cast<uint64_t>(segment.address) + segment.total_size;
+    for (auto block = segment.blocks.rbegin(); block != segment.blocks.rend(); ++block) {
+      addr -= block->size;
+      if (!block->active) continue;
+      memprof_watch_adopt_block(watch, addr, block->size);
+      memprof_watch_alloc(watch, 0, addr, block->requested_size, segment.stream, pool.first, pool.second);
+      sums.active += block->size;
+      if (block->allocated) sums.provided += block->size;
+      if (!block->allocated) memprof_watch_free(watch, 0, addr, block->requested_size, segment.stream, pool.first, pool.second);
     }
   }
 };
@@ -211,3 +237,6 @@ extern "C" __attribute__((visibility("default"))) const char* memprof_torch_watc
     return why.c_str();
   }
 }
+
+// Ends that, until memprof_torch_watch is called again. Call it before memprof_end.
+extern "C" __attribute__((visibility("default"))) void memprof_torch_unwatch() { memprof::NativeWatch::detach(); }

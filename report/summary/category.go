@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/layout"
@@ -50,6 +51,12 @@ func besideOf(d *analysis.DeviceResult) []Beside {
 	b := balance(d)
 	if b != nil {
 		h = &b.Holding
+	}
+	if accounting.Unseen(h.Unknown) { // nothing tells apart what is in use beside torch's memory
+		if b == nil || b.UsedUnknown != "" {
+			return []Beside{}
+		}
+		return []Beside{{"all else in use", b.Rest, "driver, other libraries, other processes"}}
 	}
 	out := []Beside{}
 	if overhead := h.Overhead(); overhead > 0 || h.Unknown == 0 {

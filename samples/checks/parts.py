@@ -22,6 +22,7 @@ PARTS = (
     ("interposition", "numeric"),
     ("kv", "memory_savers", "pools", "offload"),
     ("native",),
+    ("in_process",),
     ("pause", "colocated"),
     ("policy", "streams", "readings", "shared_card"),
     ("processes", "parallel"),

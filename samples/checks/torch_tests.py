@@ -42,6 +42,7 @@ MODES = {
     "compact": ("record", "-q", "--force", "--preset", "compact"),
     "native": ("record", "-q", "--force", "--allocator", "native"),
     "no-trace": ("record", "-q", "--no-trace"),
+    "watch": None,  # without record: MEMPROF_WATCH in the environment
 }
 ALLOWED = os.path.join(HERE, "results", "torch-tests.md")
 HEADING = "# PyTorch's own tests"
@@ -53,7 +54,7 @@ WITHOUT = "without"
 # other files, how many processes share its tests, how many of its runs, of any modes, are made at the same time,
 # and pytest's arguments. What follows a comma in the name tells two rows of one file apart.
 File = collections.namedtuple("File", "name runs modes gpus beside workers together arguments")
-ALL = tuple(MODES)
+ALL = tuple(mode for mode, flags in MODES.items() if flags)
 # Classes of test_c10d_nccl.py that want three to eight GPUs: on two they start as many processes, only to be skipped.
 MORE_GPUS = ("NcclErrorHandlingTest", "NcclUserBufferRegistrationTest", "LargeCommTest", "ProcessGroupNCCLLargerScaleTest")
 FILES = (
@@ -64,7 +65,7 @@ FILES = (
     File("test_cuda_sanitizer.py", 1, ALL, 1, True, 1, 1, ()),
     File("test_dlpack.py", 1, ALL, 1, True, 1, 1, ()),
     File("test_cuda_primary_ctx.py", 1, ALL, 1, True, 1, 1, ()),
-    File("test_cuda.py", 3, ALL, 1, False, 12, 1, ()),  # three at a time took more than three times as long
+    File("test_cuda.py", 3, (*ALL, "watch"), 1, False, 12, 1, ()),  # three at a time took more than three times as long
     File("test_cuda_trace.py", 3, ALL, 1, False, 1, 3, ()),
     File("test_cuda_multigpu.py", 3, ALL, 1, False, 3, 5, ()),
     File("test_cuda.py, captures", 20, ("classic",), 1, False, 4, 4, ("-k", "graph")),
@@ -161,11 +162,16 @@ class Runner:
         if workers > 1:
             gate = gate or self.new_gate()
             command = [PYTHON, os.path.join(self.work, "pytest_shards.py"), str(min(workers, self.most_workers)), at, gate, str(runs), *command]
-        if mode != WITHOUT:
+        if mode == "watch":
+            command += ["-p", "memprof._start"]  # as the package's .pth file imports it
+        elif mode != WITHOUT:
             target = () if mode == "no-trace" else ("-o", at)
             command = [self.memprof, *MODES[mode], *target, "--", *command]
         search = os.pathsep.join(p for p in (self.work, self.folder, os.environ.get("PYTHONPATH")) if p)
         env = dict(os.environ, PYTHONPATH=search, PYTEST_OUTCOMES=at + ".jsonl", PYTEST_SEEN=at + ".seen")
+        if mode == "watch":
+            hooks = subprocess.run([self.memprof, "doctor", "hooks", "path"], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+            env.update(MEMPROF=os.path.abspath(self.memprof), MEMPROF_WATCH=os.path.abspath(at), PYTHONPATH=env["PYTHONPATH"] + os.pathsep + os.path.join(hooks, "python"))
         begun = Run() if begun is None else begun
         write_seen(env["PYTEST_SEEN"], begun)
         began = time.monotonic()

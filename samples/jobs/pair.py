@@ -19,12 +19,12 @@ def compiled():
     root = os.path.dirname(torch.__file__)
     beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "hooks", "python")
     sys.path.insert(0, os.environ.get("MEMPROF_PYTHON", beside))
-    from memprof import _shim
+    from memprof import _place, _shim
 
     source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "pair.cpp")
     with open(source, "rb") as f:
         key = hashlib.sha256(torch.__version__.encode() + f.read()).hexdigest()[:16]
-    output = os.path.join(_shim._cache(), f"pair-{key}.so")
+    output = os.path.join(_place.shims(), f"pair-{key}.so")
     command = ["c++", "-std=c++17", "-O2", "-fPIC", "-shared", "-w", f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}"]
     for folder in (os.path.join(root, "include"), _shim._cuda_include(root)):
         command += ["-isystem", folder]

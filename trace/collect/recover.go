@@ -26,6 +26,20 @@ func Recover(ctx context.Context, dir string, wait bool) (*Summary, error) {
 	return recoverAfter(dir, func(c *Collector) error { return c.waitForDead(ctx, wait) })
 }
 
+// RecoverRing is Recover with wait, of a run that keeps the last events only: opt has [Options.Ring] and [Options.Failed]. started gets the
+// Collector before the first poll, and ended is called after the last one, while the segments are there.
+func RecoverRing(ctx context.Context, dir string, opt Options, started func(*Collector), ended func()) (*Summary, error) {
+	return recoverWith(dir, opt, func(c *Collector) error {
+		started(c)
+		err := c.waitForDead(ctx, true)
+		if err == nil {
+			_, err = c.Poll() // a process may end right after a request failed
+		}
+		ended()
+		return err
+	})
+}
+
 // RecoverNow is Recover without regard to living processes: their recording ends here, and their later events
 // are lost.
 func RecoverNow(dir string) (*Summary, error) {
@@ -37,6 +51,10 @@ func RecoverNow(dir string) (*Summary, error) {
 
 // recoverAfter converts the spool of the run in dir if ready returns no error.
 func recoverAfter(dir string, ready func(*Collector) error) (*Summary, error) {
+	return recoverWith(dir, Options{}, ready)
+}
+
+func recoverWith(dir string, opt Options, ready func(*Collector) error) (*Summary, error) {
 	info, err := dataset.ReadInfo(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, &trace.PathError{Path: dir, Err: trace.ErrEmpty, Detail: "no " + dataset.InfoName, Remedy: "give a directory that `memprof record -o` wrote"}
@@ -44,7 +62,8 @@ func recoverAfter(dir string, ready func(*Collector) error) (*Summary, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := New(dir, Options{RunID: info.ID, ClockBase: info.ClockBase})
+	opt.RunID, opt.ClockBase = info.ID, info.ClockBase
+	c, err := New(dir, opt)
 	if errors.Is(err, fs.ErrNotExist) {
 		return &Summary{}, dataset.RemoveTemporary(dir, info.ID)
 	}

@@ -22,7 +22,11 @@ const SummaryName = "summary"
 const (
 	OptionReadings = "readings"             // the source of the readings: ReadingsOfNVML, or ReadingsOfDriver and why not NVML; or why there are none
 	OptionVisible  = "cuda_visible_devices" // the job's CUDA_VISIBLE_DEVICES, if it was set
+	OptionBegan    = "began"                // BeganInProcess, or not there: `memprof record` ran the job
 )
+
+// BeganInProcess is the [OptionBegan] of a recording that processes began themselves (memprof.watch; hooks/python/memprof/_recording.py).
+const BeganInProcess = "in the process"
 
 // ReadingInterval is the time from one reading of the devices' used memory to the next.
 const ReadingInterval = 100 * time.Millisecond

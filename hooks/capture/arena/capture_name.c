@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "base/thread_own.h"
 #include "memprof.h"
 #include "spool/spool.h"
 
@@ -15,7 +16,6 @@ struct pool_name {
   uint64_t id[2];
 };
 
-static __thread char name[128];
 static __thread struct pool_name named;  // with the name
 static __thread struct pool_name begun;
 static __thread uint64_t inputs;  // bytes, with the name
@@ -23,7 +23,8 @@ static __thread uint64_t inputs;  // bytes, with the name
 static bool is_none(struct pool_name pool) { return pool.id[0] == 0 && pool.id[1] == 0; }
 
 void memprof_capture_name(const char *text, uint64_t pool0, uint64_t pool1, uint64_t input_bytes) {
-  text_copy(name, sizeof name, text == NULL ? "" : text, text == NULL ? 0 : strlen(text));
+  char *name = thread_texts()->capture;
+  text_copy(name, sizeof thread_texts()->capture, text == NULL ? "" : text, text == NULL ? 0 : strlen(text));
   for (char *c = name; *c != '\0'; c++) {
     if (*c == '\t' || *c == '\n') *c = ' ';
   }
@@ -38,6 +39,7 @@ void capture_pool_ended(uint64_t pool0, uint64_t pool1) {
 }
 
 uint32_t capture_context(void) {
+  const char *name = thread_texts()->capture;
   char text[224];
   const struct pool_name pool = is_none(named) ? begun : named;
   int length = name[0] == '\0' ? 0 : snprintf(text, sizeof text, "name=%s", name);

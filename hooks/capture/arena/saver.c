@@ -15,17 +15,18 @@
 #include "base/real_dlsym.h"
 #include "memprof.h"
 
+// Of a thread that has changed its settings.
 struct of_thread {
   struct saver_settings settings;
-  bool changed;     // by the thread: before, `settings` is not used
   int depth;        // of regions, when it was
   bool known;       // `found` is what the settings lead to
   struct tag *found;
 };
-static __thread struct of_thread here;
+static __thread struct of_thread *here;  // NULL: it has not. It stays when the thread ends, whose last destructors may allocate
 
 static struct saver_settings initial;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
+static struct tag *_Atomic initial_tag;  // what the initial settings lead to, once asked for
 static _Atomic bool any;  // some thread's settings may decide
 static _Atomic bool raw = true;
 
@@ -67,13 +68,17 @@ static void read_environment(void) {
 
 const struct saver_settings *saver_get(void) {
   pthread_once(&once, read_environment);
-  if (!here.changed) here.settings = initial;
-  return &here.settings;
+  return here == NULL ? &initial : &here->settings;
 }
 
 void saver_set(const struct saver_settings *settings, int depth) {
   pthread_once(&once, read_environment);
-  here = (struct of_thread){.settings = *settings, .changed = true, .depth = depth};
+  if (here == NULL && (here = malloc(sizeof *here)) == NULL) {
+    problem("settings of torch_memory_saver are lost: no host memory");
+    return;
+  }
+  const struct of_thread changed = {.settings = *settings, .depth = depth};  // `settings` may be of `here`
+  *here = changed;
   atomic_store(&any, true);
 }
 
@@ -88,20 +93,21 @@ static struct tag *tag_of(const struct saver_settings *settings) {
 
 bool saver_decides(int depth, struct tag **tag) {
   pthread_once(&once, read_environment);
-  if (!atomic_load_explicit(&any, memory_order_relaxed) || !here.changed) return false;
-  if (here.settings.interesting && depth <= here.depth) {
-    if (!here.known) here.found = tag_of(&here.settings), here.known = true;
-    *tag = here.found;
+  if (!atomic_load_explicit(&any, memory_order_relaxed) || here == NULL) return false;
+  if (here->settings.interesting && depth <= here->depth) {
+    if (!here->known) here->found = tag_of(&here->settings), here->known = true;
+    *tag = here->found;
     return true;
   }
   *tag = NULL;
-  return !here.settings.interesting && initial.interesting && depth == 0;
+  return !here->settings.interesting && initial.interesting && depth == 0;
 }
 
 struct tag *saver_initial(void) {
-  if (!initial.interesting || here.changed) return NULL;
-  if (!here.known) here.found = tag_of(&initial), here.known = true;
-  return here.found;
+  if (!initial.interesting || here != NULL) return NULL;
+  struct tag *tag = atomic_load_explicit(&initial_tag, memory_order_acquire);
+  if (tag == NULL) atomic_store_explicit(&initial_tag, tag = tag_of(&initial), memory_order_release);
+  return tag;
 }
 
 bool saver_serves(void) {

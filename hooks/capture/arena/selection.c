@@ -11,6 +11,7 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/hook.h"
+#include "base/thread_own.h"
 #include "device/devices.h"
 #include "memprof.h"
 #include "spool/spool.h"
@@ -24,28 +25,29 @@ bool pause_other_allocator(void) {
   return serves != NULL && serves();
 }
 
+enum { TEXT = sizeof((struct thread_own *)0)->pause };
+
 // Why the last call of the thread failed; "" if it did not.
-static __thread char message[768];
+const char *memprof_pause_message(void) { return thread_texts()->pause; }
 
-const char *memprof_pause_message(void) { return message; }
-
-void pause_clear_message(void) { message[0] = '\0'; }
+void pause_clear_message(void) { thread_texts()->pause[0] = '\0'; }
 
 double pause_gib(uint64_t bytes) { return (double)bytes / (double)((uint64_t)1 << 30); }
 
 int pause_fail(int result, const char *format, ...) {
   va_list values;
   va_start(values, format);
-  vsnprintf(message, sizeof message, format, values);
+  vsnprintf(thread_texts()->pause, TEXT, format, values);
   va_end(values);
   return result;
 }
 
 void pause_add_message(const char *format, ...) {
+  char *message = thread_texts()->pause;
   const size_t length = strlen(message);
   va_list values;
   va_start(values, format);
-  vsnprintf(message + length, sizeof message - length, format, values);
+  vsnprintf(message + length, TEXT - length, format, values);
   va_end(values);
 }
 
@@ -131,7 +133,7 @@ void pause_forget_ranges(struct arena *arena) {
 }
 
 void pause_event(const struct arena *arena, enum memprof_kind kind, uint64_t started, uint64_t bytes, const char *field, const char *value) {
-  char text[sizeof message + 128];
+  char text[TEXT + 128];
   const int length = snprintf(text, sizeof text, "tag=%s", arena->tag->label);
   if (field != NULL) snprintf(text + length, sizeof text - (size_t)length, "\t%s=%s", field, value);
   arena_event(arena, kind, clock_now() - started, bytes, arena->pause->backup.bytes, spool_string(text));
@@ -140,7 +142,7 @@ void pause_event(const struct arena *arena, enum memprof_kind kind, uint64_t sta
 void pause_write_failures(const struct selection *selection, enum memprof_kind kind, uint64_t started) {
   for (size_t i = 0; i < selection->count; i++) {
     const struct arena *arena = selection->arenas[i];
-    if (arena->memory.vmm.mapped > 0 || arena->pause->range_count > 0 || source_holds_any(arena)) pause_event(arena, kind, started, 0, "failed", message);
+    if (arena->memory.vmm.mapped > 0 || arena->pause->range_count > 0 || source_holds_any(arena)) pause_event(arena, kind, started, 0, "failed", memprof_pause_message());
   }
 }
 

@@ -15,12 +15,13 @@
 #include "base/hook.h"
 #include "base/lock.h"
 #include "base/text.h"
+#include "base/thread_own.h"
 #include "device/captures.h"
 #include "device/devices.h"
 #include "device/file.h"
 #include "memprof.h"
 
-enum { DEEPEST = 64, LONGEST_LABEL = 100 };
+enum { DEEPEST = THREAD_REGIONS, LONGEST_LABEL = 100 };
 
 static struct tag *_Atomic tags;  // only added to
 static struct lock lock;
@@ -35,7 +36,6 @@ static struct sharer *sharers;    // the last one to begin first
 static struct tag *_Atomic shared;  // the tag of the first; &untagged: it has none, which counts, too
 static struct tag untagged;
 
-static __thread struct tag *regions[DEEPEST];
 static __thread int depth;  // of regions; those deeper than DEEPEST have the tag of the last one that fits
 static __thread struct sharer sharing;
 
@@ -77,7 +77,7 @@ struct tag *tag_get(const char *name, int restore) {
 struct tag *tag_current(void) {
   struct tag *tag;
   if (saver_decides(depth, &tag)) return tag;
-  if (depth > 0) return regions[depth < DEEPEST ? depth - 1 : DEEPEST - 1];
+  if (depth > 0) return thread_texts()->regions[depth < DEEPEST ? depth - 1 : DEEPEST - 1];
   tag = atomic_load_explicit(&shared, memory_order_acquire);
   return tag == &untagged ? NULL : tag != NULL ? tag : saver_initial();
 }
@@ -90,7 +90,9 @@ int memprof_region_begin(const char *name, int restore) {
     tag = tag_get(name, restore < 0 || restore > MEMPROF_RESTORE_DISCARD ? MEMPROF_RESTORE_NONE : restore);
     if (tag == NULL) return MEMPROF_NO_HOST_MEMORY;
   }
-  if (depth < DEEPEST) regions[depth] = tag;
+  struct thread_own *own = thread_own();
+  if (own == NULL) return MEMPROF_NO_HOST_MEMORY;
+  if (depth < DEEPEST) own->regions[depth] = tag;
   depth++;
   return MEMPROF_OK;
 }

@@ -13,7 +13,10 @@ static _Atomic int wanted;   // enum wanted: whether `memprof record` wants this
 _Atomic bool hook_used;
 static _Atomic bool begun;   // CUDA was used, and parts are starting or have started
 static _Atomic bool forked;  // this is a forked child of a process that had used CUDA
-static char spool[4096];
+static _Atomic bool in_process;
+static bool handled;  // fork's handlers are registered
+static char spool[4096], options[512];
+static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;  // held while parts start
 
 // The bounds of the section that HOOK_PART fills, which the linker defines.
 extern const struct hook_part *const __start_hook_parts[] __attribute__((visibility("hidden")));
@@ -39,13 +42,16 @@ static int decide(void) {
 // the program is linked with run earlier; they get the same answer from hook_on.
 __attribute__((constructor)) static void load(void) { decide(); }
 
-__attribute__((destructor)) static void unload(void) {
-  if (atomic_load(&forked)) return;
+static void end_parts(void) {
   for (int order = HOOK_ORDERS; order-- > 0;) {
     for EACH(part) {
       if ((int)(*part)->order == order && (*part)->end != NULL) (*part)->end();
     }
   }
+}
+
+__attribute__((destructor)) static void unload(void) {
+  if (!atomic_load(&forked)) end_parts();
 }
 
 bool hook_asked(void) {
@@ -71,13 +77,14 @@ static void in_child(void) {
     atomic_store(&forked, true);
     atomic_store(&hook_serves, false);
   }
+  pthread_mutex_init(&starting, NULL);
   for EACH(part) {
     if ((*part)->forget != NULL) (*part)->forget();
   }
 }
 
 static void start(void) {
-  pthread_atfork(before_fork, after_fork, in_child);
+  if (!handled) handled = pthread_atfork(before_fork, after_fork, in_child) == 0;
   atomic_store(&begun, true);
   for (int order = 0; order < HOOK_ORDERS; order++) {
     for EACH(part) {
@@ -89,6 +96,39 @@ static void start(void) {
 }
 
 void hook_start_once(void) {
-  static pthread_once_t once = PTHREAD_ONCE_INIT;
-  pthread_once(&once, start);
+  pthread_mutex_lock(&starting);
+  if (!atomic_load(&hook_used)) start();
+  pthread_mutex_unlock(&starting);
+}
+
+bool hook_begin(const char *path, const char *given) {
+  if (hook_on() || atomic_load(&forked) || *path == '\0' || strlen(path) >= sizeof spool || strlen(given) >= sizeof options) return false;
+  strcpy(spool, path);
+  strcpy(options, given);
+  atomic_store(&in_process, true);
+  decide();
+  hook_start();
+  return true;
+}
+
+void hook_end(void) {
+  atomic_store(&hook_serves, false);
+  atomic_store(&wanted, UNWANTED);
+  if (!atomic_load(&begun)) return;
+  end_parts();
+  for (int order = HOOK_ORDERS; order-- > 0;) {
+    for EACH(part) {
+      if ((int)(*part)->order == order && (*part)->stop != NULL) (*part)->stop();
+    }
+  }
+  atomic_store(&hook_used, false);
+  atomic_store(&begun, false);
+  spool[0] = '\0';
+}
+
+bool hook_in_process(void) { return atomic_load_explicit(&in_process, memory_order_relaxed); }
+
+const char *hook_options(void) {
+  const char *text = hook_in_process() ? options : getenv("MEMPROF_OPTIONS");
+  return text == NULL ? "" : text;
 }

@@ -28,6 +28,18 @@ static inline void hook_start(void) {
   if (!atomic_load_explicit(&hook_used, memory_order_acquire)) hook_start_once();
 }
 
+// Code of the process begins to record into a spool (memprof_begin), where `memprof record` has not loaded the hook: its options are
+// `options`. False: the hook serves the process already, or cannot. hook_end ends that: no thread writes an event any more. The parts
+// end and stop, and another recording may begin.
+bool hook_begin(const char *spool, const char *options);
+void hook_end(void);
+
+// Whether hook_begin began this recording, or the last one. The hook then sees no calls of CUDA: what other libraries do is unknown.
+bool hook_in_process(void);
+
+// What $MEMPROF_OPTIONS says, or the caller of hook_begin.
+const char *hook_options(void);
+
 // $MEMPROF_SPOOL as it was when the hook was loaded, since the job may change its environment
 // later. It is the directory to record into, which need not exist; "-" if the process is
 // served without being recorded; "" if it was not set.
@@ -48,7 +60,8 @@ struct hook_part {
   void (*before_fork)(void);  // in the parent
   void (*after_fork)(void);   // in the parent
   void (*forget)(void);       // in the child: locks may have been held by threads that it lacks
-  void (*end)(void);          // the process exits in order, and is no such child; it may not have used CUDA
+  void (*end)(void);          // the process exits in order, and is no such child; it may not have used CUDA. Also at hook_end
+  void (*stop)(void);         // at hook_end, after all parts' end: forgets the recording; at the next one `start` is called again
 };
 
 // Lists a part, once in a file: HOOK_PART(.start = ..., .forget = ...). The linker collects the

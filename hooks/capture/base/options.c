@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hook.h"
 #include "base/problem.h"
 
 static bool parse_bytes(const char *text, uint64_t *out) {
@@ -61,20 +62,28 @@ static struct options parsed;
 
 static _Atomic bool ready;  // `parsed` is filled
 
-static void parse_once(void) {
-  const char *text = getenv("MEMPROF_OPTIONS");
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void parse(void) {
   char wrong[128];
-  if (!options_parse(text == NULL ? "" : text, &parsed, wrong, sizeof wrong)) {
+  if (!options_parse(hook_options(), &parsed, wrong, sizeof wrong)) {
     problem("MEMPROF_OPTIONS: \"%s\" is not valid; its default is used", wrong);
   }
 }
 
-// Each request asks for an option, so this does not call pthread_once again.
+// Each request asks for an option.
 const struct options *options_get(void) {
-  static pthread_once_t once = PTHREAD_ONCE_INIT;
   if (!atomic_load_explicit(&ready, memory_order_acquire)) {
-    pthread_once(&once, parse_once);
+    pthread_mutex_lock(&lock);
+    if (!atomic_load(&ready)) parse();
     atomic_store_explicit(&ready, true, memory_order_release);
+    pthread_mutex_unlock(&lock);
   }
   return &parsed;
 }
+
+static void forget(void) { pthread_mutex_init(&lock, NULL); }
+
+static void stop(void) { atomic_store(&ready, false); }
+
+HOOK_PART(.forget = forget, .stop = stop);

@@ -16,7 +16,7 @@ struct options {
   bool stacks;               // stacks=1: each allocation's Python stack is recorded
 };
 
-// The options of this process; parsed at the first call, and the same from then on.
+// The options of this process; parsed at the first call, and the same from then on, until the recording ends.
 const struct options *options_get(void);
 
 // For tests: parses `text` into *out. False: the first part that does not parse is in `wrong`.

@@ -68,13 +68,24 @@ void problem_start(const struct directory *directory) {
   pthread_mutex_unlock(&lock);
 }
 
-static void forget(void) {
-  // Only the forking thread exists here, and the lock may have been another's.
-  pthread_mutex_init(&lock, NULL);
+static void clear(void) {
   lines = 0;
   text = kept;
   length = 0;
   room = sizeof kept;
 }
 
-HOOK_PART(.forget = forget);
+static void forget(void) {
+  // Only the forking thread exists here, and the lock may have been another's.
+  pthread_mutex_init(&lock, NULL);
+  clear();
+}
+
+static void stop(void) {
+  pthread_mutex_lock(&lock);
+  if (text != kept) munmap(text, FILE_BYTES);
+  clear();
+  pthread_mutex_unlock(&lock);
+}
+
+HOOK_PART(.forget = forget, .stop = stop);

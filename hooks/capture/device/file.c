@@ -16,17 +16,17 @@
 #include "base/hook.h"
 #include "base/lock.h"
 #include "base/problem.h"
+#include "base/thread_own.h"
 
 enum { TMPFS = 0x01021994 };  // f_type of the file system in memory
 
 static struct lock lock;
 static char folder[PATH_MAX];  // "": not set
 static bool warned;
-static __thread char message[PATH_MAX + 200];
 
-const char *file_message(void) { return message; }
+const char *file_message(void) { return thread_texts()->file; }
 
-static void failed(const char *call, int error) { snprintf(message, sizeof message, "%s of a backup file in %s: %s", call, folder, strerror(error)); }
+static void failed(const char *call, int error) { snprintf(thread_texts()->file, sizeof thread_texts()->file, "%s of a backup file in %s: %s", call, folder, strerror(error)); }
 
 static void set_folder(const char *path) {
   snprintf(folder, sizeof folder, "%s", path);

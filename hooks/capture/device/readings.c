@@ -23,6 +23,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -54,6 +55,7 @@ struct course {
 static struct course courses[MOST_DEVICES];
 static struct lock working;  // held while the thread reads and writes; from the exit of the process on it stays held
 static _Atomic bool running;  // there is a thread
+static _Atomic(uint32_t) recordings;  // so far; the thread of an earlier one ends
 static uint32_t everybody;     // string id of "all=1"
 
 static void write_reading(int device, struct course *course, uint64_t time_ns) {
@@ -107,8 +109,10 @@ static void read_device(int device) {
 }
 
 static void *read_devices(void *nothing) {
+  const uint32_t mine = atomic_load(&recordings);
   for (;;) {
     lock_take(&working);
+    if (mine != atomic_load(&recordings)) break;
     const uint64_t start = clock_now();
     for (int device = 0; device < MOST_DEVICES; device++) read_device(device);
     uint64_t rest = (clock_now() - start) * BUSY_SHARE;
@@ -117,6 +121,7 @@ static void *read_devices(void *nothing) {
     if (rest > LONGEST_NS) rest = LONGEST_NS;
     nanosleep(&(struct timespec){.tv_sec = (time_t)(rest / 1000000000), .tv_nsec = (long)(rest % 1000000000)}, NULL);
   }
+  lock_give(&working);
   return nothing;
 }
 
@@ -132,4 +137,19 @@ static void forget(void) {
   atomic_store(&running, false);
 }
 
-HOOK_PART(.order = HOOK_REST, .start = readings_start, .forget = forget);
+// The recording ends: writes the last numbers. The thread ends when it is out of the driver.
+static void readings_end(void) {
+  if (!atomic_load(&running) || !hook_in_process()) return;
+  for (int i = 0; !lock_try(&working); i++) {
+    if (i == TRIES) return;
+    usleep(1000);
+  }
+  atomic_fetch_add(&recordings, 1);
+  for (int device = 0; device < MOST_DEVICES; device++) write_last(device, &courses[device]);
+  memset(courses, 0, sizeof courses);
+  lock_give(&working);
+}
+
+static void readings_stop(void) { atomic_store(&running, false); }
+
+HOOK_PART(.order = HOOK_REST, .start = readings_start, .end = readings_end, .forget = forget, .stop = readings_stop);

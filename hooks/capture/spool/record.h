@@ -151,7 +151,9 @@ enum memprof_kind {
   MEMPROF_EXTERNAL_ALLOC = 23,
   // another library freed memory
   //   addr       address
-  //   context    the CUDA call of another library
+  //   requested  of a segment that a native allocator had before its first event: 1 if it is of the small pool
+  //   provided   of a block that it had: the block's size; its alloc comes next
+  //   context    the CUDA call of another library, or the native allocator
   MEMPROF_EXTERNAL_FREE = 24,
   // the used memory of a device was read
   //   requested  all memory of the device

@@ -38,6 +38,7 @@ static _Atomic(uint32_t) answers;   // of the keeper, so far; writers sleep on t
 static _Atomic(uint64_t) ahead;     // index of a segment that is needed soon
 static _Atomic(uint64_t) needed;    // segments [0, needed) are needed now
 static _Atomic bool keeping;        // there is a keeper
+static _Atomic bool leaving;        // it is to end
 static _Atomic bool started;        // spool_start has run, successfully or not
 static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;  // held while spool_start runs
 static pthread_mutex_t changing = PTHREAD_MUTEX_INITIALIZER;  // held while segments, the stop or frameworks change
@@ -141,6 +142,7 @@ static void *keep(void *nothing) {
       wait_while(&requests, seen);
       continue;
     }
+    if (atomic_load(&leaving)) break;
     seen = now;
     const uint64_t until = atomic_load(&needed), early = atomic_load(&ahead);
     if (until > 0) prepare(&mine, until - 1, false);
@@ -151,6 +153,8 @@ static void *keep(void *nothing) {
       if (atomic_load(&spool.window[i % SPOOL_WINDOW].index) == i) retire(&spool.window[i % SPOOL_WINDOW]);
     }
   }
+  atomic_store(&keeping, false);
+  count(&answers);
   return nothing;
 }
 
@@ -318,6 +322,25 @@ static void spool_close(void) {
 
 static void start_recording(void) { spool_start(); }
 
+// The keeper ends first, which may be making a segment. The lock of the process file ends with the mapping.
+static void stop_recording(void) {
+  atomic_store(&spool.recording, false);
+  atomic_store(&leaving, true);
+  count(&requests);
+  for (uint32_t seen; seen = atomic_load(&answers), atomic_load(&keeping);) wait_while(&answers, seen);
+  atomic_store(&leaving, false);
+  for (int i = 0; i < SPOOL_WINDOW; i++) {
+    const struct memprof_record *records = atomic_exchange(&spool.window[i].records, NULL);
+    if (records != NULL) segment_unmap(records);
+  }
+  if (spool.process != NULL) munmap(spool.process, sizeof *spool.process);
+  spool.process = NULL;
+  atomic_store(&ahead, 0);
+  atomic_store(&needed, 0);
+  atomic_store(&next_segment, 0);
+  atomic_store(&started, false);
+}
+
 static void forget(void) {
   atomic_store(&spool.recording, false);
   pthread_mutex_init(&starting, NULL);
@@ -328,4 +351,4 @@ static void forget(void) {
   atomic_store(&keeping, false);
 }
 
-HOOK_PART(.order = HOOK_SPOOL, .start = start_recording, .end = spool_close, .forget = forget);
+HOOK_PART(.order = HOOK_SPOOL, .start = start_recording, .end = spool_close, .forget = forget, .stop = stop_recording);

@@ -120,4 +120,12 @@ void spool_write_number(struct spool_event event) {
 
 static void forget(void) { pthread_mutex_init(&lock, NULL); }
 
-HOOK_PART(.forget = forget);
+// The next recording has all texts again, under the same ids.
+static void stop(void) {
+  pthread_mutex_lock(&lock);
+  spooling = false;
+  pieces = 0;
+  pthread_mutex_unlock(&lock);
+}
+
+HOOK_PART(.forget = forget, .stop = stop);

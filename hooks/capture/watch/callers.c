@@ -60,16 +60,8 @@ static struct text *find(const struct python_frame *frame) {
 
 static bool ours(const char *text) { return strstr(text, "/python/memprof/_") != NULL; }
 
-// Sets *text to the text of a frame, which is never freed. False: there is none.
-static bool text_of(const struct python_frame *frame, const char **text) {
-  pthread_mutex_lock(&lock);
-  const struct text *known = find(frame);
-  if (known != NULL) *text = known->text;
-  pthread_mutex_unlock(&lock);
-  if (known != NULL) return true;
-
-  char fresh[LONGEST];
-  if (!python_frame_text(frame, fresh, sizeof fresh)) return false;
+// Adds a text to the table, and sets *text to it, or to the one that another thread has added.
+static bool add(const struct python_frame *frame, const char *fresh, const char **text) {
   char *copy = ours(fresh) ? NULL : strdup(fresh);
   pthread_mutex_lock(&lock);
   struct text *place = find(frame);  // another thread may have been faster
@@ -84,15 +76,35 @@ static bool text_of(const struct python_frame *frame, const char **text) {
   return found;
 }
 
-// The number of the stack in which `frame` is called from `from`; `from` itself if the frame is left out.
-static uint32_t step(struct thread *thread, uint32_t from, const struct python_frame *frame) {
+// Sets *text to the text of a frame, in `fresh` or in the table; NULL: it is left out. *kept: the frame keeps that text for good.
+// False: there is none.
+static bool text_of(const struct python_frame *frame, bool wait, char fresh[LONGEST], const char **text, bool *kept) {
+  pthread_mutex_lock(&lock);
+  const struct text *known = find(frame);
+  if (known != NULL) *text = known->text;
+  pthread_mutex_unlock(&lock);
+  *kept = known != NULL;
+  if (known != NULL) return true;
+  const bool pinned = python_frame_pin(frame, wait);
+  if (!python_frame_text(frame, fresh, LONGEST)) return false;
+  *text = ours(fresh) ? NULL : fresh;
+  *kept = pinned && add(frame, fresh, text);
+  return true;
+}
+
+// The number of the stack in which `frame` is called from `from`; `from` itself if the frame is left out. *kept becomes false if that
+// may be another number next time.
+static uint32_t step(struct thread *thread, uint32_t from, const struct python_frame *frame, bool wait, bool *kept) {
   struct step *known = &thread->steps[hash(frame, from) % STEPS];
   if (known->from == from && same(&known->frame, frame)) return known->to;
+  char fresh[LONGEST];
   const char *text;
-  if (!text_of(frame, &text)) return from;
+  bool lasts;
+  if (!text_of(frame, wait, fresh, &text, &lasts)) return from;
   uint32_t to = text == NULL ? from : memprof_stack_node(from, text);
   if (to == 0) to = from;
-  *known = (struct step){*frame, from, to};
+  if (lasts) *known = (struct step){*frame, from, to};
+  *kept &= lasts;
   return to;
 }
 
@@ -112,22 +124,25 @@ static struct thread *thread_get(void) {
   return this_thread;
 }
 
-void callers_take(void) {
+void callers_take(bool wait) {
   struct python_frame frames[DEEPEST];  // innermost first
   context_set_stack(0);
-  if (atomic_load_explicit(&callers_state, memory_order_relaxed) != CALLERS_WANTED || !python_frames_readable()) return;
+  if (atomic_load_explicit(&callers_state, memory_order_relaxed) != CALLERS_WANTED || !python_frames_readable(wait)) return;
   const size_t depth = python_frames(frames, DEEPEST);
   struct thread *thread = depth == 0 ? NULL : thread_get();
   if (thread == NULL) return;
   size_t at = 0;
+  bool kept = true;
   while (at < depth && at < thread->depth && same(&thread->frames[at], &frames[depth - 1 - at])) at++;
   uint32_t node = at == 0 ? 0 : thread->nodes[at - 1];
+  size_t known = at;  // frames before it may be compared next time
   for (; at < depth; at++) {
-    node = step(thread, node, &frames[depth - 1 - at]);
+    node = step(thread, node, &frames[depth - 1 - at], wait, &kept);
     thread->frames[at] = frames[depth - 1 - at];
     thread->nodes[at] = node;
+    if (kept) known = at + 1;
   }
-  thread->depth = depth;
+  thread->depth = known;
   context_set_stack(node);
 }
 
@@ -138,8 +153,17 @@ static void callers_start(void) {
   atomic_compare_exchange_strong(&callers_state, &unsaid, CALLERS_WANTED);
 }
 
-void memprof_stacks(int wanted) { atomic_store(&callers_state, wanted != 0 ? CALLERS_WANTED : CALLERS_NO_LONGER_WANTED); }
+void callers_prepare(void) {
+  if (atomic_load(&callers_state) == CALLERS_WANTED) python_frames_readable(true);
+}
+
+void memprof_stacks(int wanted) {
+  atomic_store(&callers_state, wanted != 0 ? CALLERS_WANTED : CALLERS_NO_LONGER_WANTED);
+  callers_prepare();
+}
 
 static void forget(void) { pthread_mutex_init(&lock, NULL); }
 
-HOOK_PART(.order = HOOK_REST, .start = callers_start, .forget = forget);
+static void stop(void) { atomic_store(&callers_state, CALLERS_NEVER_WANTED); }
+
+HOOK_PART(.order = HOOK_REST, .start = callers_start, .forget = forget, .stop = stop);

@@ -14,8 +14,9 @@
 #include "spool/spool.h"
 
 static _Atomic(uint64_t) caches;  // the last number given; the first is 1
+static _Atomic(uint64_t) before;  // those up to here are of a recording that has ended
 
-static bool recorded(uint64_t cache) { return cache != 0 && hook_on() && spool_started(); }
+static bool recorded(uint64_t cache) { return cache > atomic_load_explicit(&before, memory_order_relaxed) && hook_on() && spool_started(); }
 
 static void write_event(enum memprof_kind kind, uint64_t cache, int64_t sequence, uint64_t requested, uint64_t provided, uint32_t context) {
   spool_write(&(struct spool_event){
@@ -88,3 +89,7 @@ void memprof_kv_drop(uint64_t cache, uint64_t first, uint64_t slots) {
 void memprof_kv_end(uint64_t cache) {
   if (recorded(cache)) write_event(MEMPROF_KV_FREE, cache, MEMPROF_KV_ALL, 0, 0, 0);
 }
+
+static void stop(void) { atomic_store(&before, atomic_load(&caches)); }
+
+HOOK_PART(.stop = stop);

@@ -28,10 +28,9 @@ static void mark(enum memprof_kind kind, uint64_t number, uint32_t context) {
   });
 }
 
-static void mark_iteration(void *label) {
-  static _Atomic(uint64_t) number;
-  mark(MEMPROF_ITERATION, atomic_fetch_add(&number, 1), spool_string(label));
-}
+static _Atomic(uint64_t) iterations;
+
+static void mark_iteration(void *label) { mark(MEMPROF_ITERATION, atomic_fetch_add(&iterations, 1), spool_string(label)); }
 
 void memprof_iteration(const char *label) {
   if (!hook_on() || !spool_started()) return;
@@ -40,6 +39,7 @@ void memprof_iteration(const char *label) {
 }
 
 // Phases. Each end is that of a begin, also in the recording: `memprof verify` takes any other for a lost event.
+// In a recording that code of the process began, a phase may end that began before.
 static struct lock lock;
 static uint32_t *open_phases;  // their texts; under `lock`
 static size_t open_count, open_room;
@@ -53,6 +53,14 @@ static void marks_start(void) {
 }
 
 static void forget(void) { lock = (struct lock){0}; }
+
+static void marks_stop(void) {
+  atomic_store(&iterations, 0);
+  lock_take(&lock);
+  open_count = 0;
+  recording = false;
+  lock_give(&lock);
+}
 
 void memprof_phase_begin(const char *name) {
   if (!hook_on()) return;
@@ -76,7 +84,7 @@ void memprof_phase_end(const char *name) {
     if (recording) mark(MEMPROF_PHASE_END, 0, phase);
   }
   lock_give(&lock);
-  if (i == 0) problem("a phase ends that has not begun: %s", name == NULL ? "" : name);
+  if (i == 0 && !hook_in_process()) problem("a phase ends that has not begun: %s", name == NULL ? "" : name);
 }
 
 // Labels the live block at an address, under the lock: the event must come before the block's free.
@@ -103,4 +111,4 @@ void memprof_label_many(size_t count, const uint64_t *addresses, const uint32_t 
   }
 }
 
-HOOK_PART(.order = HOOK_MARKS, .start = marks_start, .forget = forget);
+HOOK_PART(.order = HOOK_MARKS, .start = marks_start, .forget = forget, .stop = marks_stop);

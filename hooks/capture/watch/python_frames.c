@@ -1,13 +1,17 @@
 // python_frames.c - see python_frames.h.
+#define _GNU_SOURCE
 #include "watch/python_frames.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/hook.h"
+#include "base/intern.h"
 #include "base/problem.h"
-#include "base/text.h"
+#include "base/thread.h"
 
 // The functions of CPython that are used, where there is one. Objects are opaque.
 typedef void object;
@@ -25,10 +29,13 @@ WEAK extern object *PyFrame_GetCode(object *);
 WEAK extern int PyFrame_GetLineNumber(object *);
 WEAK extern int PyCode_Addr2Line(object *, int);
 WEAK extern object *PyObject_GetAttrString(object *, const char *);
-WEAK extern const char *PyUnicode_AsUTF8(object *);
+WEAK extern intptr_t PyUnicode_GetLength(object *);
+WEAK extern uint32_t PyUnicode_ReadChar(object *, intptr_t);
+WEAK extern object *PyInterpreterState_Get(void);
+WEAK extern object *PyInterpreterState_ThreadHead(object *);
+WEAK extern object *PyThreadState_Next(object *);
+WEAK extern int Py_AddPendingCall(int (*)(void *), void *);
 WEAK extern void PyErr_Clear(void);
-WEAK extern void PyErr_Fetch(object **, object **, object **);
-WEAK extern void PyErr_Restore(object *, object *, object *);
 WEAK extern void Py_IncRef(object *);
 WEAK extern void Py_DecRef(object *);
 
@@ -43,10 +50,11 @@ static const struct layout {
   int code, previous, instruction, owner;  // of a frame
   int first;               // of the first instruction, in a code object
   int unit;                // bytes that an instruction's number counts, until 3.10; else 0
+  int file, name;          // of texts in a code object: its file; its name, from 3.11 on with the class
 } layouts[] = {
-    {"3.9.", 24, NONE, 32, 24, 104, NONE, 0, 1},  {"3.10.", 24, NONE, 32, 24, 96, NONE, 0, 2},
-    {"3.11.", 56, 8, 32, 48, 56, NONE, 184, 0},   {"3.12.", 56, 0, 0, 8, 56, 70, 192, 0},
-    {"3.13.", 72, NONE, 0, 8, 56, 70, 200, 0},    {"3.14.", 72, NONE, 0, 8, 56, 74, 208, 0},
+    {"3.9.", 24, NONE, 32, 24, 104, NONE, 0, 1, 104, 112},  {"3.10.", 24, NONE, 32, 24, 96, NONE, 0, 2, 104, 112},
+    {"3.11.", 56, 8, 32, 48, 56, NONE, 184, 0, 112, 128},   {"3.12.", 56, 0, 0, 8, 56, 70, 192, 0, 112, 128},
+    {"3.13.", 72, NONE, 0, 8, 56, 70, 200, 0, 112, 128},    {"3.14.", 72, NONE, 0, 8, 56, 74, 208, 0, 112, 128},
 };
 
 static const struct layout *layout;  // set before `state` is READABLE
@@ -89,6 +97,19 @@ static int line_of(const struct layout *of, const struct python_frame *frame) {
   return PyCode_Addr2Line((object *)frame->code, (int)offset);
 }
 
+// Whether a text lies in a code object where the table says. The lock of the interpreter is held.
+static bool has(object *code, int offset, const char *attribute, const char *older) {
+  object *value = PyObject_GetAttrString(code, attribute);
+  if (value == NULL) {
+    PyErr_Clear();
+    value = PyObject_GetAttrString(code, older);
+  }
+  if (value == NULL) PyErr_Clear();
+  const bool same = value != NULL && (uintptr_t)value == word((uintptr_t)code, offset);
+  if (value != NULL) Py_DecRef(value);
+  return same;
+}
+
 // Compares a walk with the interpreter's own answers, with its lock held. The code objects
 // are compared before any is used.
 static bool agrees(const struct layout *of, object *thread) {
@@ -99,7 +120,8 @@ static bool agrees(const struct layout *of, object *thread) {
   bool same = frame != NULL;
   for (size_t i = 0; i < count && same; i++) {
     object *code = frame == NULL ? NULL : PyFrame_GetCode(frame);
-    same = code != NULL && (uintptr_t)code == frames[i].code && line_of(of, &frames[i]) == PyFrame_GetLineNumber(frame);
+    same = code != NULL && (uintptr_t)code == frames[i].code && line_of(of, &frames[i]) == PyFrame_GetLineNumber(frame) &&
+           has(code, of->file, "co_filename", "co_filename") && has(code, of->name, "co_qualname", "co_name");
     if (code != NULL) Py_DecRef(code);
     object *back = frame == NULL ? NULL : PyFrame_GetBack(frame);
     if (frame != NULL) Py_DecRef(frame);
@@ -131,7 +153,7 @@ static void ask(void) {
   const int lock = PyGILState_Ensure();
   object *frame = PyThreadState_GetFrame == NULL ? NULL : PyThreadState_GetFrame(thread);
   if (frame != NULL || PyThreadState_GetFrame == NULL) {
-    const struct layout *found = PyFrame_GetBack == NULL ? NULL : layout_of_this();
+    const struct layout *found = PyFrame_GetBack == NULL || PyUnicode_ReadChar == NULL || Py_AddPendingCall == NULL ? NULL : layout_of_this();
     const bool readable = found != NULL && agrees(found, thread);
     if (!readable) problem("stacks are not recorded: the frames of Python %.*s cannot be read", (int)strcspn(Py_GetVersion(), " "), Py_GetVersion());
     layout = found;
@@ -142,8 +164,8 @@ static void ask(void) {
   PyGILState_Release(lock);
 }
 
-bool python_frames_readable(void) {
-  if (atomic_load_explicit(&state, memory_order_acquire) == NOT_ASKED && running()) ask();
+bool python_frames_readable(bool wait) {
+  if (wait && atomic_load_explicit(&state, memory_order_acquire) == NOT_ASKED && running()) ask();
   return atomic_load_explicit(&state, memory_order_acquire) == READABLE;
 }
 
@@ -153,32 +175,155 @@ size_t python_frames(struct python_frame *frames, size_t most) {
   return thread == NULL ? 0 : walk(layout, (uintptr_t)thread, frames, most);
 }
 
-static bool copy_text(object *code, const char *attribute, char *text, size_t size) {
-  object *value = PyObject_GetAttrString(code, attribute);
-  const char *utf8 = value == NULL ? NULL : PyUnicode_AsUTF8(value);
-  if (utf8 == NULL) PyErr_Clear();
-  text_copy(text, size, utf8 == NULL ? "?" : utf8, utf8 == NULL ? 1 : strlen(utf8));
-  if (value != NULL) Py_DecRef(value);
-  return utf8 != NULL;
+// Adds a text of a code object, as UTF-8. It is read by functions that neither allocate nor write.
+static size_t add_text(char *out, size_t room, uintptr_t code, int offset) {
+  object *text = (object *)word(code, offset);
+  const intptr_t length = PyUnicode_GetLength(text);
+  size_t used = 0;
+  for (intptr_t i = 0; i < length && used + 4 < room; i++) {
+    uint32_t c = PyUnicode_ReadChar(text, i);
+    if (c == '\t' || c == '\n') c = ' ';
+    if (c >= 0xd800 && c < 0xe000) c = '?';  // a byte of a path that is no UTF-8
+    if (c < 0x80) {
+      out[used++] = (char)c;
+      continue;
+    }
+    static const unsigned char lead[] = {0, 0xc0, 0xe0, 0xf0};
+    const int more = c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
+    out[used++] = (char)(lead[more] | c >> 6 * more);
+    for (int k = more; k-- > 0;) out[used++] = (char)(0x80 | (c >> 6 * k & 0x3f));
+  }
+  out[used] = '\0';
+  return used;
 }
 
 bool python_frame_text(const struct python_frame *frame, char *text, size_t size) {
   if (!running()) return false;
   char name[256], file[1024];
-  const int lock = PyGILState_Ensure();
-  // The thread may be handling an exception of the job's, which the calls below would clear.
-  object *type, *value, *trace;
-  PyErr_Fetch(&type, &value, &trace);
-  object *code = (object *)frame->code;
-  Py_IncRef(code);
-  // co_qualname has the class, too, but exists from 3.11 on.
-  if (!copy_text(code, "co_qualname", name, sizeof name)) copy_text(code, "co_name", name, sizeof name);
-  copy_text(code, "co_filename", file, sizeof file);
+  add_text(name, sizeof name, frame->code, layout->name);
+  add_text(file, sizeof file, frame->code, layout->file);
   snprintf(text, size, "%s (%s:%d)", name, file, line_of(layout, frame));
-  PyErr_Restore(type, value, trace);
-  PyGILState_Release(lock);
-  for (char *c = text; *c != '\0'; c++) {
-    if (*c == '\t' || *c == '\n') *c = ' ';
-  }
   return true;
 }
+
+// Code objects that are pinned, and the frames that are to be: of a thread that had them when it asked. The main thread is told to pin
+// them, and does so between two of its instructions: if it asked itself, the frames are still there. It may wait in a call for as long as the
+// process lives. So a thread of the hook, the pinner, looks at the asking threads' stacks now and then, as long as somebody asks.
+static struct intern pinned = {.item_bytes = sizeof(uintptr_t)};
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // of both
+enum { MOST_ASKED = 256 };
+static struct asked {
+  object *thread;
+  struct python_frame frame;
+} asked[MOST_ASKED];
+static size_t asked_count;
+static bool expected;  // the main thread has been told
+static bool pinning;   // there is a pinner
+static pthread_cond_t wanted = PTHREAD_COND_INITIALIZER;  // by the pinner: somebody asks
+enum { LEAST_US = 2000, MOST_US = 128000, PINNER_STACK = 512 << 10 };  // how long it sleeps before it looks
+
+static bool is(const void *item, const void *key) { return *(const uintptr_t *)item == *(const uintptr_t *)key; }
+
+static uint32_t hash(uintptr_t code) { return (uint32_t)(((uint64_t)code >> 4) * 0x9e3779b97f4a7c15u >> 32); }
+
+static bool is_pinned(uintptr_t code) { return intern_find(&pinned, hash(code), is, &code) != 0; }
+
+// The interpreter's lock is held, and the code object is there.
+static void pin(uintptr_t code) {
+  pthread_mutex_lock(&lock);
+  uintptr_t *place = is_pinned(code) ? NULL : intern_add(&pinned, hash(code));
+  if (place != NULL) *place = code;
+  pthread_mutex_unlock(&lock);
+  if (place != NULL) Py_IncRef((object *)code);
+}
+
+static bool lives(const object *thread) {
+  object *one = PyInterpreterState_ThreadHead(PyInterpreterState_Get());
+  while (one != NULL && one != thread) one = PyThreadState_Next(one);
+  return one != NULL;
+}
+
+// Of a thread that waits for the interpreter's lock, which this one has: its stack stays as it is.
+static bool pin_asked(const struct asked *of) {
+  enum { MOST = 256 };
+  struct python_frame frames[MOST];
+  if (!lives(of->thread)) return false;
+  const size_t count = walk(layout, (uintptr_t)of->thread, frames, MOST);
+  for (size_t i = 0; i < count; i++) {
+    if (frames[i].code == of->frame.code) {
+      pin(of->frame.code);
+      return true;
+    }
+  }
+  return false;
+}
+
+// The interpreter's lock is held. Whether one was pinned.
+static bool pin_all(void) {
+  struct asked now[MOST_ASKED];
+  bool any = false;
+  pthread_mutex_lock(&lock);
+  const size_t count = asked_count;
+  memcpy(now, asked, count * sizeof *now);
+  asked_count = 0;
+  expected = false;
+  pthread_mutex_unlock(&lock);
+  for (size_t i = 0; i < count; i++) any |= pin_asked(&now[i]);
+  return any;
+}
+
+static int on_main(void *nothing) {
+  (void)nothing;
+  pin_all();
+  return 0;
+}
+
+static bool somebody_asks(void) {
+  pthread_mutex_lock(&lock);
+  const bool asks = asked_count > 0;
+  pthread_mutex_unlock(&lock);
+  return asks;
+}
+
+static void *pinner(void *nothing) {
+  for (useconds_t apart = LEAST_US;;) {
+    pthread_mutex_lock(&lock);
+    while (asked_count == 0) pthread_cond_wait(&wanted, &lock);
+    pthread_mutex_unlock(&lock);
+    usleep(apart);
+    if (!somebody_asks()) continue;  // the main thread has pinned them
+    if (!running()) return nothing;
+    const int state = PyGILState_Ensure();
+    const bool any = pin_all();
+    PyGILState_Release(state);
+    apart = any ? LEAST_US : apart < MOST_US ? 2 * apart : MOST_US;
+  }
+}
+
+static void ask_for(const struct python_frame *frame) {
+  if (asked_count < MOST_ASKED) asked[asked_count++] = (struct asked){PyGILState_GetThisThreadState(), *frame};
+  if (!expected) expected = Py_AddPendingCall(on_main, NULL) == 0;
+  if (!pinning) pinning = thread_start(pinner, PINNER_STACK) == 0;
+  pthread_cond_signal(&wanted);
+}
+
+bool python_frame_pin(const struct python_frame *frame, bool wait) {
+  pthread_mutex_lock(&lock);
+  const bool known = is_pinned(frame->code);
+  if (!known && !wait && running()) ask_for(frame);
+  pthread_mutex_unlock(&lock);
+  if (known || !wait || !running()) return known;
+  const int state = PyGILState_Ensure();
+  pin(frame->code);
+  PyGILState_Release(state);
+  return true;
+}
+
+static void forget(void) {
+  pthread_mutex_init(&lock, NULL);
+  pthread_cond_init(&wanted, NULL);
+  asked_count = 0;
+  expected = pinning = false;
+}
+
+HOOK_PART(.forget = forget);

@@ -29,19 +29,24 @@ static bool same(const void *item, const void *key) {
   return node->parent == wanted->parent && node->frame == wanted->frame;
 }
 
+static void write_node(uint32_t number) {
+  const struct node *node = intern_item(&nodes, number);
+  spool_write(&(struct spool_event){
+      .kind = MEMPROF_STACK,
+      .device = -1,
+      .arena = MEMPROF_NO_ARENA,
+      .requested = number,
+      .provided = node->parent,
+      .context = node->frame,
+  });
+}
+
 static uint32_t add(const struct node *wanted) {
   struct node *node = nodes.count == MOST ? NULL : intern_add(&nodes, hash_of(wanted));
   if (node == NULL) return 0;
   *node = *wanted;
   if (nodes.count == MOST) problem("more than %d different call stacks: later ones are not recorded", MOST);
-  spool_write(&(struct spool_event){
-      .kind = MEMPROF_STACK,
-      .device = -1,
-      .arena = MEMPROF_NO_ARENA,
-      .requested = nodes.count,
-      .provided = wanted->parent,
-      .context = wanted->frame,
-  });
+  write_node(nodes.count);
   return nodes.count;
 }
 
@@ -59,6 +64,13 @@ uint32_t memprof_stack_node(uint32_t parent, const char *frame) {
   return number;
 }
 
+// A second recording of the process has the nodes of the first, under the same numbers, which threads keep.
+static void stacks_start(void) {
+  pthread_mutex_lock(&lock);
+  for (uint32_t number = 1; number <= nodes.count; number++) write_node(number);
+  pthread_mutex_unlock(&lock);
+}
+
 static void forget(void) { pthread_mutex_init(&lock, NULL); }
 
-HOOK_PART(.forget = forget);
+HOOK_PART(.order = HOOK_MARKS, .start = stacks_start, .forget = forget);

@@ -40,6 +40,7 @@
 #include "spool/context.h"
 #include "spool/internal.h"
 #include "spool/spool.h"
+#include "watch/callers.h"
 
 enum { UNKNOWN_STREAM = -1 };
 
@@ -119,6 +120,7 @@ struct memprof_watch *memprof_watch_device(int device, const char *allocator, me
     pause_set_other_allocator(watch_reports);
   }
   lock_give(&making);
+  callers_prepare();
   return watch;
 }
 
@@ -293,6 +295,7 @@ void memprof_watch_alloc(struct memprof_watch *watch, uint64_t tick, uint64_t ad
   if (place == NULL) return;  // its segment was not reported either
   watch->requested += size;
   climb(watch);
+  callers_note_locked();
   struct spool_event event = event_of(watch, place, MEMPROF_ALLOC, arena_at(place, addr));
   event.addr = addr;
   event.requested = event.provided = size;
@@ -339,16 +342,22 @@ static void remove_separate(struct place *place, uint64_t addr) {
   }
 }
 
-void memprof_watch_adopt(struct memprof_watch *watch, uint64_t addr) {
+static void adopt(const struct memprof_watch *watch, uint64_t addr, uint64_t requested, uint64_t provided) {
   if (watch->broken) return;
   spool_write(&(struct spool_event){
       .kind = MEMPROF_EXTERNAL_FREE,
       .device = watch->device,
       .arena = MEMPROF_NO_ARENA,
       .addr = addr,
+      .requested = requested,
+      .provided = provided,
       .context = watch->name,
   });
 }
+
+void memprof_watch_adopt(struct memprof_watch *watch, uint64_t addr, int small) { adopt(watch, addr, small != 0, 0); }
+
+void memprof_watch_adopt_block(struct memprof_watch *watch, uint64_t addr, uint64_t size) { adopt(watch, addr, 0, size); }
 
 void memprof_watch_map(struct memprof_watch *watch, uint64_t tick, uint64_t addr, uint64_t size, void *stream, uint64_t pool0, uint64_t pool1, int joins) {
   if (watch->broken) return;
@@ -395,6 +404,7 @@ void memprof_watch_oom(struct memprof_watch *watch, uint64_t tick, uint64_t size
   if (watch->broken) return;
   flush_free(watch);
   sample(watch);
+  callers_note_locked();
   const struct place *place = find_place(watch, stream, pool0, pool1);
   spool_write_at(
       &(struct spool_event){
@@ -463,4 +473,15 @@ static void forget(void) {
   }
 }
 
-HOOK_PART(.forget = forget);
+// A device's watch stays, since the allocator's tracker keeps it.
+static void stop(void) {
+  for (int i = 0; i < MOST_DEVICES; i++) {
+    struct memprof_watch *watch = atomic_load(&watches[i]);
+    if (watch == NULL) continue;
+    for (size_t k = 0; k < watch->place_count; k++) free(watch->places[k].separate);
+    free(watch->places);
+    *watch = (struct memprof_watch){.device = watch->device, .name = watch->name, .allocator = watch->allocator, .read = watch->read};
+  }
+}
+
+HOOK_PART(.forget = forget, .stop = stop);

@@ -30,6 +30,13 @@ With torch's own allocator, each shape has a pool of its own.
 the trainers of transformers and Lightning. `memprof.Recording("run")` shows a recording in a
 notebook.
 
+    memprof.watch("run")            # records this process from now on
+    memprof.stop()
+
+`watch` needs no `memprof record`: PyTorch keeps its own allocator, which memprof observes. `with
+memprof.watching("run"):` does both, and MEMPROF_WATCH=run in the environment of any process. `memprof.snapshot()`
+writes what is recorded so far.
+
 `memprof.kv` has the marks by which an engine reports how it divides a KV cache.
 """
 
@@ -37,7 +44,7 @@ from contextlib import contextmanager
 
 from memprof import _hook
 
-__all__ = ["CATEGORIES", "GraphMemory", "GraphMemoryError", "PauseError", "Recording", "attach", "backup_folder", "iteration", "kv", "label", "pause", "phase", "recording", "region", "resume", "scalars", "share", "stacks", "usage"]
+__all__ = ["CATEGORIES", "GraphMemory", "GraphMemoryError", "PauseError", "Recording", "attach", "backup_folder", "iteration", "kv", "label", "pause", "phase", "recording", "region", "resume", "scalars", "share", "snapshot", "stacks", "stop", "usage", "watch", "watching"]
 
 # The categories that a label may have. The report derives the others from phases and lifetimes.
 CATEGORIES = ("weights", "gradients", "optimizer", "inputs", "kv_cache")
@@ -45,6 +52,7 @@ CATEGORIES = ("weights", "gradients", "optimizer", "inputs", "kv_cache")
 
 _LATER = dict.fromkeys(("PauseError", "backup_folder", "pause", "region", "resume", "usage"), "_tags.regions")
 _LATER.update(scalars="_scalars", Recording="_notebook")
+_LATER.update(dict.fromkeys(("WatchError", "snapshot", "stop", "watch", "watching"), "_recording"))
 _LATER.update(share="_tags.sharing", attach="_tags.sharing", GraphMemory="_graphs.memory", GraphMemoryError="_graphs.captures")
 
 
@@ -109,7 +117,7 @@ def stacks(wanted=True):
     """Starts, or with False stops, recording the Python stack of each allocation.
 
     `memprof record --stacks python` records them from the start. This is for one part of a
-    job. It has no effect under `--allocator native`.
+    job.
     """
     lib = _hook.library()
     if lib is not None:
@@ -128,3 +136,19 @@ def label(tensor, category, name=""):
         from memprof._attribution import labels
 
         labels.label(tensor, category, name)
+
+
+def _offer_attach():
+    import os
+
+    if os.environ.get("MEMPROF_SPOOL") or os.environ.get("MEMPROF_ATTACH") == "0":
+        return
+    try:
+        from memprof import _inject
+
+        _inject.offer_attach()
+    except Exception:  # never break the job
+        pass
+
+
+_offer_attach()

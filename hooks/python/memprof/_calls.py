@@ -9,8 +9,6 @@ import os
 import re
 from ctypes import CFUNCTYPE, POINTER, c_char_p, c_int, c_int64, c_uint64, c_void_p
 
-HEADER = os.path.join(os.environ.get("MEMPROF_HOOKS") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "capture", "memprof.h")
-
 KV_ALL = -1  # MEMPROF_KV_ALL: every sequence of a cache
 
 # memprof_share_tag calls it for each arena: name, first address, bytes.
@@ -54,7 +52,7 @@ class Listed(ctypes.Structure):
 QUICK = {
     "memprof_active", "memprof_iteration", "memprof_phase_begin", "memprof_phase_end", "memprof_context", "memprof_context_cell",
     "memprof_set_context", "memprof_label", "memprof_label_many", "memprof_stacks", "memprof_call_as", "memprof_note_framework", "memprof_problem",
-    "memprof_watch_sample", "memprof_plugin_prepare", "memprof_kv_cache", "memprof_kv_reserve", "memprof_kv_share", "memprof_kv_append",
+    "memprof_watch_sample", "memprof_begin", "memprof_end", "memprof_plugin_prepare", "memprof_kv_cache", "memprof_kv_reserve", "memprof_kv_share", "memprof_kv_append",
     "memprof_kv_append_many", "memprof_kv_free", "memprof_kv_swap_out", "memprof_kv_swap_in", "memprof_kv_drop", "memprof_kv_end",
 }
 
@@ -65,6 +63,7 @@ _NUMBERS.update(size_t=ctypes.c_size_t, void=None)
 SHIM = {
     "memprof_torch_install": (c_char_p,),
     "memprof_torch_watch": (c_char_p,),
+    "memprof_torch_unwatch": (None,),
 }
 
 # Functions of the library torch_memory_saver, which the hook exports, too: hooks/capture/api_saver.c.
@@ -110,10 +109,13 @@ def _kind(declared):
 class Hook:
     """The hook in this process. A function of the header is an attribute, looked up at its first use."""
 
-    def __init__(self):
-        # LD_PRELOAD has put the hook into the global scope, where CDLL(None) looks.
-        self._quick, self._waiting = ctypes.PyDLL(None), ctypes.CDLL(None)
-        with open(HEADER) as file:
+    def __init__(self, library=None):
+        # LD_PRELOAD has put the hook into the global scope, where CDLL(None) looks. Another file is loaded for this object alone, so
+        # that its CUDA functions replace nobody's.
+        from memprof import _place
+
+        self._quick, self._waiting = ctypes.PyDLL(library), ctypes.CDLL(library)
+        with open(os.path.join(_place.hooks(), "capture", "memprof.h")) as file:
             self._header = re.sub(r"//.*", "", file.read())
 
     def __getattr__(self, name):

@@ -1,4 +1,4 @@
-"""The capture hook in this process: whether `memprof record` has loaded it, and helpers to call it."""
+"""The capture hook in this process: whether `memprof record` or memprof.watch has loaded it, and helpers to call it."""
 
 import functools
 
@@ -13,6 +13,12 @@ def library():
         _looked = True
         _library = _find()
     return _library
+
+
+def adopt(hook):
+    """The process has loaded the hook itself (memprof.watch)."""
+    global _library, _looked
+    _library, _looked = hook, True
 
 
 def active():

@@ -32,6 +32,33 @@ def offer_memory_saver():
         sys.meta_path.insert(0, _SaverFinder(always=wanted == "memprof"))
 
 
+def offer_attach():
+    """Opens the socket of `memprof attach` once torch has initialised CUDA: now, if it has."""
+    if "torch" in sys.modules:
+        _listen_later(sys.modules["torch"])
+    else:
+        wait_for("torch", _listen_later, "memprof attach does not reach the process")
+
+
+def _listen_later(torch):
+    cuda = getattr(torch, "cuda", None)
+    if getattr(getattr(torch, "version", None), "cuda", None) is None or not hasattr(cuda, "_lazy_call"):
+        return
+    if cuda.is_initialized():
+        _listen()
+    else:
+        cuda._lazy_call(_listen)  # there are threads from then on, so one more does not matter to a fork
+
+
+def _listen():
+    try:
+        from memprof import _control
+
+        _control.serve()
+    except Exception:  # never break the job
+        pass
+
+
 class _SaverFinder:
     """A meta path finder that gives modules of memprof.compat under the names of that library's."""
 

@@ -15,7 +15,7 @@ import os
 import stat
 import sys
 
-from memprof import _hook
+from memprof import _place
 
 # Tried in this order: newer versions of torch need the newer standard.
 STANDARDS = ("c++17", "c++20")
@@ -74,16 +74,8 @@ def _abi(torch):
     return int(torch._C._GLIBCXX_USE_CXX11_ABI)
 
 
-def _hooks():
-    return os.environ.get("MEMPROF_HOOKS") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-
-
 def _source(*parts):
-    return os.path.join(_hooks(), *parts)
-
-
-def _cache():
-    return os.environ.get("MEMPROF_SHIM_CACHE") or os.path.join(_hooks(), "shims")
+    return os.path.join(_place.hooks(), *parts)
 
 
 def _own_folder():
@@ -91,7 +83,7 @@ def _own_folder():
     import tempfile
 
     own = "memprof-%d" % os.geteuid()
-    folders = [_cache()] + [os.path.join(f, own, "shim") for f in (tempfile.gettempdir(), "/dev/shm", "/var/tmp")]
+    folders = [_place.shims()] + [os.path.join(f, own, "shim") for f in (tempfile.gettempdir(), "/dev/shm", "/var/tmp")]
     for folder in folders:
         try:
             real = os.path.realpath(folder)
@@ -209,6 +201,8 @@ def _arguments(torch, standard, output):
             arguments += ["-isystem", folder]
     arguments += ["-I", _source("capture"), "-I", _source("torch"), _source("torch", "shim.cpp"), "-o", output]
     arguments += ["-L", os.path.join(root, "lib"), "-lc10", "-lc10_cuda", "-ltorch_cpu", "-ltorch_cuda"]
+    # By its name: the hook that the process has loaded, in whatever way.
+    arguments += ["-L", os.path.dirname(_place.library()), "-l:libmemprof.so"]
     return arguments
 
 

@@ -21,13 +21,19 @@ def install(torch):
     from memprof import _calls, _shim
 
     shim = _calls.shim(_shim.path(torch))
-    for name in ("_accelerator_setAllocatorSettings", "_cuda_cudaCachingAllocator_set_allocator_settings"):
-        if hasattr(torch._C, name):
-            setattr(torch._C, name, _noted(getattr(torch._C, name)))
+    note_settings(torch)
     if torch.cuda.is_initialized():
         _attach(shim)
     else:
         torch.cuda._lazy_call(lambda: _attach(shim))
+
+
+@functools.cache
+def note_settings(torch):
+    """From now on notes changes of the allocator's settings."""
+    for name in ("_accelerator_setAllocatorSettings", "_cuda_cudaCachingAllocator_set_allocator_settings"):
+        if hasattr(torch._C, name):
+            setattr(torch._C, name, _noted(getattr(torch._C, name)))
 
 
 def _noted(change):

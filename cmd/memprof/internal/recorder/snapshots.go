@@ -1,13 +1,17 @@
 package recorder
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/trace/collect"
 	"github.com/memprof/memprof/trace/dataset"
 )
@@ -118,4 +122,19 @@ func shorten(path string) string {
 		return path[len(dir)+1:]
 	}
 	return path
+}
+
+// RecoverRing completes a recording that processes have begun themselves, when they have ended. Until then it keeps the last
+// events of each, of so many bytes, and writes snapshots when requests fail.
+func RecoverRing(ctx context.Context, stderr io.Writer, dir string, ring int64) (*collect.Summary, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	s := &snapshots{dir: dir, fail: func(err error) { screen.Remark(stderr, "problem", err.Error()) }}
+	s.say = func(format string, args ...any) { screen.Complain(stderr, fmt.Sprintf(format, args...)) }
+	return collect.RecoverRing(ctx, dir, collect.Options{Ring: ring, Failed: s.requestFailed}, func(c *collect.Collector) {
+		s.hold = c.Hold
+		s.start()
+	}, s.stop)
 }

@@ -1,7 +1,8 @@
 // attach.cpp - the watcher is attached to an allocator that is at work already.
 //
 // The allocator is a stand-in with torch's order of telling and counting: two devices, a
-// recursive lock each, blocks of 512 bytes in one segment of 64 MiB.
+// recursive lock each, blocks of 512 bytes in one segment of 64 MiB, placed as torch
+// places small ones.
 //
 // It is a library, as the shim is: `native load attach.so WHAT`.
 //
@@ -38,6 +39,8 @@ struct Device {
   native::DeviceStats stats;
   std::vector<native::AllocatorTraceTracker> trackers;
 
+  size_t bytes() const { return index == 0 ? segment_bytes : size_t{2} << 20; }  // of its segment; torch's for small blocks is the latter
+
   void report(TraceEntry::Action action, size_t addr, size_t size) {
     TraceEntry entry{action, action == TraceEntry::SNAPSHOT ? c10::DeviceIndex(0) : index, addr, nullptr, size, {0, 0}, {__builtin_ia32_rdtsc()}};
     for (const auto& tracker : trackers) tracker(entry);
@@ -57,14 +60,18 @@ void count(std::array<native::Stat, 3>& stat, int64_t amount) {
 size_t take(Device& device, size_t size) {
   std::lock_guard<std::recursive_mutex> guard(device.lock);
   if (device.stats.reserved_bytes[0].current == 0) {
-    count(device.stats.reserved_bytes, segment_bytes);
-    device.report(TraceEntry::SEGMENT_ALLOC, device.base, segment_bytes);
+    count(device.stats.reserved_bytes, device.bytes());
+    device.report(TraceEntry::SEGMENT_ALLOC, device.base, device.bytes());
   }
-  size_t addr = device.base;
+  size_t at = device.base, addr = 0, fits = 2 * device.bytes();  // the smallest free block that fits, the first of equal ones
+  const auto look = [&](size_t end) {
+    if (end - at >= rounded(size) && end - at < fits) addr = at, fits = end - at;
+  };
   for (const auto& [start, block] : device.blocks) {
-    if (start - addr >= rounded(size)) break;
-    addr = start + rounded(block.requested);
+    look(start);
+    at = start + rounded(block.requested);
   }
+  look(device.base + device.bytes());
   device.blocks[addr] = {size, true};
   device.report(TraceEntry::ALLOC, addr, size);
   count(device.stats.allocated_bytes, static_cast<int64_t>(rounded(size)));
@@ -121,14 +128,14 @@ class Allocator final : public native::CUDAAllocator {
 
  private:
   static native::SegmentInfo segment_of(const Device& device) {
-    native::SegmentInfo segment{device.index, device.base, segment_bytes, nullptr, false, {0, 0}, {}};
+    native::SegmentInfo segment{device.index, device.base, device.bytes(), nullptr, false, false, {0, 0}, {}};
     size_t at = device.base;
     for (const auto& [addr, block] : device.blocks) {
       if (addr > at) segment.blocks.push_back({addr - at, 0, false, false});
       segment.blocks.push_back({rounded(block.requested), block.requested, block.allocated, true});
       at = addr + rounded(block.requested);
     }
-    segment.blocks.push_back({device.base + segment_bytes - at, 0, false, false});
+    segment.blocks.push_back({device.base + device.bytes() - at, 0, false, false});
     return segment;
   }
 };

@@ -335,7 +335,7 @@ TEST(calls_of_the_allocator_itself) {
 
 TEST(memory_from_before) {
   start();
-  memprof_watch_adopt(watch, BASE);
+  memprof_watch_adopt(watch, BASE, 0);
   segment(BASE, 2 * MiB, NULL, 0, 0);
   const struct trail trail = trail_read(getpid(), 0);
   const struct memprof_record *end = trail_event(&trail, MEMPROF_EXTERNAL_FREE, 0);

@@ -46,7 +46,7 @@ struct SegmentInfo {
   DeviceIndex device;
   size_t address, total_size;
   void* stream;
-  bool is_expandable;
+  bool is_large, is_expandable;
   Pool owner_private_pool_id;
   std::vector<BlockInfo> blocks;
 };
