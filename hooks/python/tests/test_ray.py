@@ -4,7 +4,6 @@ A raylet starts workers before it knows what for; their environment, with the jo
 actor when it is told of a class, renames itself after it, and serves its methods until the raylet kills it.
 """
 
-import ctypes
 import json
 import os
 import shutil
@@ -36,12 +35,20 @@ class Actor:
 class Trainer(Actor): pass
 class Rollout(Actor): pass
 
+def rename(title):  # as setproctitle: what /proc/PID/cmdline has
+    with open("/proc/self/stat") as stat:
+        begin, end = map(int, stat.read().rpartition(")")[2].split()[45:47])  # arg_start, arg_end: proc(5)
+    ctypes.memmove(begin, title.encode().ljust(end - begin, b"\\0"), end - begin)
+
 actor = None
+rename("ray::IDLE")
 for line in sys.stdin:
     task = json.loads(line)
     if "create" in task:
         actor = {"Trainer": Trainer, "Rollout": Rollout}[task["create"]]()
-        ctypes.CDLL(None).prctl(15, ("ray::" + task["create"]).encode(), 0, 0, 0)  # PR_SET_NAME
+        rename("ray::%s.__init__" % task["create"])
+    elif "step" in task:
+        rename("ray::%s.step" % type(actor).__name__)
     print(json.dumps(actor.step(task["step"]) if "step" in task else None), flush=True)
 """
 
@@ -50,7 +57,7 @@ class Raylet:
     """Starts idle workers, and gives them tasks."""
 
     def __init__(self, environment, workers):
-        command = [sys.executable, "-c", WORKER % LIBRARY]
+        command = [sys.executable, "-c", WORKER.replace("%r", repr(LIBRARY), 1)]
         self.workers = [subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(workers)]
 
     def ask(self, worker, **task):
@@ -88,7 +95,7 @@ class RayTest(unittest.TestCase):
                 time.sleep(0.05)
             report = json.loads(subprocess.run([test_recording.TOOL, "report", "--json", run], check=True, stdout=subprocess.PIPE).stdout)
             found = {p["process"]: [(d["allocs"], d["peak"]["requested"]) for d in p["devices"]] for p in report["processes"]}
-            self.assertEqual(found, {"pid%d" % pids[0]: [(7, 7 << 21)], "pid%d" % pids[1]: [(5, 5 << 21)]})
+            self.assertEqual(found, {"pid%d-Trainer" % pids[0]: [(7, 7 << 21)], "pid%d-Rollout" % pids[1]: [(5, 5 << 21)]})
             self.assertEqual({row["process"]: row["max_requested"] for row in report["ranks"]["rows"]}, {name: of[0][1] for name, of in found.items()})
 
 
