@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"syscall"
 
@@ -91,13 +92,19 @@ func (c *Collector) meta(from *spool.Process) dataset.ProcessMeta {
 	}
 }
 
-// nameOf is rankN or pidN.
+// nameOf is rankN, or pidN, with the class of an actor of Ray behind it.
 func nameOf(h *spool.Header) string {
 	if h.Rank >= 0 {
 		return fmt.Sprintf("rank%d", h.Rank)
 	}
+	if actor := rayActor.FindStringSubmatch(h.Command); actor != nil && actor[1] != "IDLE" {
+		return fmt.Sprintf("pid%d-%s", h.PID, actor[1])
+	}
 	return fmt.Sprintf("pid%d", h.PID)
 }
+
+// rayActor finds the class of an actor, or the function of a task, in the title that Ray gives a worker's process: ray::Trainer.step.
+var rayActor = regexp.MustCompile(`^ray::([A-Za-z_][A-Za-z0-9_]{0,63})\b`)
 
 // unusedName is nameOf. If several processes have one rank (children of a launcher), the pid
 // follows in the names of all but the first.
