@@ -17,6 +17,7 @@ type History struct {
 	peak    int32  // the first event of most requested bytes
 	most    int64  // those bytes
 	guesses []guess
+	lags    []lag
 
 	origins map[int32]origin // by context
 	stacks  map[int64]string // by node: the innermost frame of attention, or "code"
@@ -48,7 +49,7 @@ type pass struct {
 // ReadHistory reads the history of a process; lives are the categories of its allocations.
 func ReadHistory(source trace.Source, text func(int32) string, lives *attribution.Lives) (*History, error) {
 	h := &History{text: text, origins: map[int32]origin{}, stacks: map[int64]string{}}
-	r := reader{History: h, lives: lives, live: map[int64]int32{}, pooled: map[int32]bool{}}
+	r := reader{History: h, lives: lives, live: map[int64]int32{}, freed: map[int64]lag{}, pooled: map[int32]bool{}}
 	for e, err := range trace.Events(source) {
 		if err != nil {
 			return nil, err
@@ -68,6 +69,8 @@ type reader struct {
 	open     []string        // phases
 	now      int64           // requested bytes
 	round    int32
+	since    int32 // the last event at which the host waited for the device
+	freed    map[int64]lag
 	expected int64 // bytes of the workspace that the last guess is about, until it is requested
 }
 
@@ -116,10 +119,13 @@ func (r *reader) add(e *trace.Event) {
 		if i, ok := r.live[e.Addr]; ok {
 			delete(r.live, e.Addr)
 			r.blocks[i].free = at
+			r.freed[e.Addr] = lag{free: at, since: r.since}
 			r.now -= r.blocks[i].bytes
 		}
 	case trace.KindLabel:
 		r.label(e, at)
+	case trace.KindFreeDone, trace.KindIteration:
+		r.waited(e, at)
 	case trace.KindStreamUse, trace.KindShrink:
 		if i, ok := r.live[e.Addr]; ok {
 			r.blocks[i].plain = false

@@ -35,8 +35,10 @@
 // # A dry run
 //
 // A dry run does not know the size of each workspace: it requests the likely bytes, and a label says that there may be from 0 to so many.
-// The job is replayed as it is, with the least and with the most of them. What the three differ in is the band of each number ([Bands]).
-// On a card on which all three complete the job fits; on one on which only some do, these sizes decide ([Row.Within]).
+// Nor does it know how far the host is ahead of the work of other streams, for which blocks wait. The job is replayed as it is, without these
+// workspaces, with the most of each, and with choices between the two ([History.Edges]); and with several paces of the device. All of them
+// together are the band of each number ([Bands]); its upper end is what the job is said to need.
+// On a card on which all complete the job fits; on one on which only some do, what is not known decides ([Row.Within]).
 //
 // # Other code
 //
