@@ -13,9 +13,10 @@ type History struct {
 	text    func(context int32) string
 	events  []trace.Event
 	blocks  []block
-	passes  []pass // in order, none within another
-	peak    int32  // the first event of most requested bytes
-	most    int64  // those bytes
+	blockAt []int32 // by event: the block that it allocates or frees; -1 for none
+	passes  []pass  // in order, none within another
+	peak    int32   // the first event of most requested bytes
+	most    int64   // those bytes
 	guesses []guess
 	lags    []lag
 
@@ -76,7 +77,7 @@ type reader struct {
 
 func (r *reader) add(e *trace.Event) {
 	at := int32(len(r.events))
-	r.events = append(r.events, *e)
+	r.events, r.blockAt = append(r.events, *e), append(r.blockAt, -1)
 	switch e.Kind {
 	case trace.KindArena:
 		words := trace.ParseContext(e.Kind, r.text(e.Context)).Map()
@@ -110,7 +111,7 @@ func (r *reader) add(e *trace.Event) {
 			b.pass = int32(len(r.passes) - 1)
 		}
 		r.guessed(&b)
-		r.live[e.Addr] = int32(len(r.blocks))
+		r.live[e.Addr], r.blockAt[at] = int32(len(r.blocks)), int32(len(r.blocks))
 		r.blocks = append(r.blocks, b)
 		if r.now += e.Requested; r.now > r.most {
 			r.most, r.peak = r.now, at
@@ -118,7 +119,7 @@ func (r *reader) add(e *trace.Event) {
 	case trace.KindFree:
 		if i, ok := r.live[e.Addr]; ok {
 			delete(r.live, e.Addr)
-			r.blocks[i].free = at
+			r.blocks[i].free, r.blockAt[at] = at, i
 			r.freed[e.Addr] = lag{free: at, since: r.since}
 			r.now -= r.blocks[i].bytes
 		}

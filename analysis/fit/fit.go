@@ -61,8 +61,9 @@
 //	no-grad        in a forward of which a backward frees nothing, of a job that trains, what modules make lives until the next two
 //	               of their blocks
 //	foreach        of the optimizer's temporaries one is live at a time
-//	checkpoint     what a module saves for backward is freed at the end of its forward, but for its output. Before its first
-//	               use in backward, behind the last free of what later modules saved, the module's forward is repeated
+//	checkpoint     what a module saves for backward is freed in forward: what a part of it saves for itself when the next part begins,
+//	               what its parts return at its end, and its own output not at all. Its forward is repeated before the first operator of
+//	               backward that frees one of these blocks, or the output of a module that ends with an operator in place
 //	batch          activations, loss, inputs and temporaries of forward and backward have seven eighths of their size, where no
 //	               module is worth a checkpoint
 //
