@@ -110,7 +110,7 @@ func (h *History) Edges(j *Job) (edges []*Job) {
 			edges = append(edges, h.withGuesses(h.drawn(number)).job(j))
 		}
 	}
-	if len(h.lags) > 0 {
+	if j.DryRun && len(h.lags) > 0 { // a recording of a GPU knows when they ended
 		for eighths := range draws {
 			edges = append(edges, h.withPace(eighths).job(j))
 		}

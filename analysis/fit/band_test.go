@@ -130,6 +130,7 @@ func TestPaces(t *testing.T) {
 		}
 		assert.Equal(t, strings.Join(got, " "), want, "1 + %d/8", eighths)
 	}
+	assert.Equal(t, len(h.Edges(dry)), 0, "edges of a recording of a GPU")
 	dry.DryRun = true
 	answer, err := Find(context.Background(), []*Job{dry}, Options{Allocators: []Allocator{{Allocator: "torch", Setting: "native"}}})
 	assert.NoError(t, err)
