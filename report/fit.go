@@ -46,6 +46,15 @@ func (r *Fit) band(row int) plain.Band {
 	return plain.BandOf(of.Least, of.Greatest, band.Least, band.Greatest)
 }
 
+// reserved is what a row is said to reserve: of a dry run that does not know all, the most.
+func (r *Fit) reserved(row int) int64 {
+	reserved := r.Compared.Rows[row].Reserved
+	if of := &r.Rows[row]; of.Process == r.Compared.Process && of.Bands.Reserved.Wide() {
+		reserved = max(reserved, of.Bands.Reserved.Greatest)
+	}
+	return reserved
+}
+
 // requested is the greatest sum of requested bytes of the process that was compared.
 func (r *Fit) requested() plain.Band {
 	for i := range r.Processes {
@@ -113,7 +122,7 @@ func FitSections(r *Fit) []layout.Section {
 	best := c.Recommend(r.Rows)
 	for i := range r.Rows {
 		row, replayed := &r.Rows[i], &c.Rows[i]
-		peak, band, slowdown := plain.FormatSize(replayed.Reserved), "", plain.Absent
+		peak, band, slowdown := plain.FormatSize(r.reserved(i)), "", plain.Absent
 		if replayed.Refused > 0 {
 			peak = plain.FormatCount(replayed.Refused) + " failed"
 		}
@@ -251,6 +260,8 @@ func fitAfter(r *Fit, best int) []layout.Cell {
 	}
 	if r.guesses() {
 		notes = append(notes, layout.Note(summary.GuessNote+"; within the band: it fits with some of these sizes")...)
+	} else if slices.ContainsFunc(r.Rows, func(row fit.Row) bool { return row.Bands.Card.Wide() }) {
+		notes = append(notes, layout.Note("band of the least card: how far the host is ahead of other streams' work is not known in a dry run")...)
 	}
 	for i := range r.Rows {
 		if row := &r.Rows[i]; row.Lowest < row.Bytes-row.Bytes/100 {

@@ -131,7 +131,7 @@ type jsonFitFailing struct {
 func newJSONFitRow(r *Fit, at int) jsonFitRow {
 	row, replayed := &r.Rows[at], &r.Compared.Rows[at]
 	out := jsonFitRow{
-		Allocator: row.Allocator.Allocator, Setting: row.Setting, Peak: replayed.Reserved, Band: r.band(at), Refused: replayed.Refused,
+		Allocator: row.Allocator.Allocator, Setting: row.Setting, Peak: r.reserved(at), Band: r.band(at), Refused: replayed.Refused,
 		Process: row.Process, Least: row.Bytes, LeastBand: row.Bands.Card, From: row.Lowest, Requested: row.Requested, Calls: replayed.Calls, Recorded: replayed.Recorded,
 		Recommended: at == r.Compared.Recommend(r.Rows), Command: r.command(&row.Allocator),
 	}

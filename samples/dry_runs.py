@@ -55,9 +55,8 @@ class DryRun:
             env["MEMPROF_DRY_RUN_TABLE"] = table
         line = [opts.memprof, "record", "--dry-run", "--card", "H200", "--force", "-o", self.plan, "--", *command]
         began = time.monotonic()
-        process = subprocess.Popen(
-            line, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True
-        )
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
+        process = subprocess.Popen(line, cwd=ROOT, env=env, start_new_session=True, **pipes)
         try:
             self.printed, _ = process.communicate(timeout=opts.timeout)
             self.why = "" if process.returncode == 0 else f"exit {process.returncode}"
@@ -123,7 +122,13 @@ def main():
         print("| job | ended | seconds | iterations | requested at most, bytes |\n|---|---|---:|---:|---:|")
         first = list(pool.map(lambda job: DryRun(opts, job, commands[job], os.path.join(folder, "first")), commands))
         again = {job: without(TABLE, keys, os.path.join(folder, job.replace("/", "-"))) for job, keys in own(first).items()}
-        second = pool.map(lambda run: run if run.why or run.job not in again else DryRun(opts, run.job, commands[run.job], os.path.join(folder, "second"), again[run.job]), first)
+
+        def without_own(run):
+            if run.why or run.job not in again:
+                return run
+            return DryRun(opts, run.job, commands[run.job], os.path.join(folder, "second"), again[run.job])
+
+        second = pool.map(without_own, first)
         done, failed = [], []
         for run in second:
             print(run.row(), flush=True)

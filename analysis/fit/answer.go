@@ -29,16 +29,16 @@ type Answer struct {
 type Measured struct {
 	Name string
 	Survey
-	Requested plain.Band // the greatest sum of requested bytes, of a dry run that does not know all of them
+	Requested plain.Band // of a dry run: the greatest sum of requested bytes
 }
 
 // Row is the least card of a job under one allocator: that of the process that needs most.
 type Row struct {
 	Need
 	Bands  Bands
-	Fits   bool     // on Options.Card, whatever sizes a dry run does not know
-	Within bool     // those sizes decide whether it fits
-	Why    *Failure // the request that fails on it; nil if it fits or those sizes decide, and where several processes share a card
+	Fits   bool     // on Options.Card, whatever a dry run does not know
+	Within bool     // that decides whether it fits
+	Why    *Failure // the request that fails on it; nil if it fits or that decides, and where several processes share a card
 }
 
 // Failure is a refusal, with what the recording says of its event.
@@ -55,8 +55,8 @@ func Find(ctx context.Context, jobs []*Job, o Options) (*Answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	edges, unknown, err := edgesOf(jobs, answer.Processes)
-	if err == nil && unknown {
+	edges, err := edgesOf(jobs, answer.Processes)
+	if err == nil && len(edges) > 0 {
 		err = answer.bound(ctx, edges, o)
 	}
 	return answer, err

@@ -2,6 +2,7 @@ package fit
 
 import (
 	"context"
+	"math/rand/v2"
 
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/trace"
@@ -32,18 +33,62 @@ func (r *reader) guessed(b *block) {
 }
 
 // withGuesses is the history in which each workspace of unknown size has its least bytes, none, or its most.
-func (h *History) withGuesses(most bool) *edit {
+func (h *History) withGuesses(most func(*guess) bool) *edit {
 	e := h.edit()
 	for i := range h.guesses {
-		switch g := &h.guesses[i]; {
-		case g.request >= 0 && most:
+		switch g, large := &h.guesses[i], most(&h.guesses[i]); {
+		case g.request >= 0 && large:
 			e.resize(g.request, g.most)
 		case g.request >= 0:
 			e.drop(g.request)
-		case most:
+		case large:
 			addr := e.newCopy(g.result, g.at+1)
 			e.ops[len(e.ops)-1].bytes = g.most
 			e.ops = append(e.ops, op{before: g.at + 1, frees: true, block: g.result, addr: addr, bytes: g.most})
+		}
+	}
+	return e
+}
+
+func none(*guess) bool { return false }
+func all(*guess) bool  { return true }
+
+// draws is with how many choices of sizes, beside none and the most, a job is replayed, and with how many paces of the device. What PyTorch
+// reserves, and the least card, do not grow with the sizes: its segments are others then. Two choices would say too little.
+const draws = 16
+
+// drawn is a choice of sizes without any order. One operator has the same size each time.
+func (h *History) drawn(number uint64) func(*guess) bool {
+	return func(g *guess) bool {
+		chosen := rand.NewPCG(number, uint64(g.most)^uint64(h.blocks[g.result].bytes)<<20)
+		return chosen.Uint64()%2 == 1
+	}
+}
+
+// lag is the wait of a block for other streams, by events: its free, the end of its wait, and the last one before the free at which the host
+// waited for the device.
+type lag struct {
+	free, done, since int32
+}
+
+// waited takes the end of a block's wait, or of an iteration. In a dry run the host waits for the device at both.
+func (r *reader) waited(e *trace.Event, at int32) {
+	if l, ok := r.freed[e.Addr]; ok && e.Kind == trace.KindFreeDone {
+		l.done = at
+		r.lags = append(r.lags, l)
+	}
+	r.since = at
+}
+
+// withPace is the history in which the device takes 1 + eighths/8 times as long for the work of an iteration as the host for submitting it. A
+// block that other streams use is free when the device has come to its free: PyTorch asks for that at each request. A dry run's device is
+// slower than any pace, and comes there when the host waits for it.
+func (h *History) withPace(eighths int) *edit {
+	e := h.edit()
+	for _, l := range h.lags {
+		if at := l.since + int32(int(l.free-l.since)*(8+eighths)/8); at < l.done {
+			e.left[l.done] = true
+			e.ops = append(e.ops, op{before: at + 1, done: l.done})
 		}
 	}
 	return e
@@ -54,18 +99,27 @@ func (h *History) Requested() plain.Band {
 	if len(h.guesses) == 0 {
 		return plain.BandOf(h.most)
 	}
-	return plain.BandOf(h.most, h.withGuesses(false).requested(), h.withGuesses(true).requested())
+	return plain.BandOf(h.most, h.withGuesses(none).requested(), h.withGuesses(all).requested())
 }
 
-// Edges are the job with the least and with the most bytes of each workspace whose size a dry run does not know; none where it knows all.
-func (h *History) Edges(j *Job) []*Job {
-	if len(h.guesses) == 0 {
-		return nil
+// Edges are the job as it may be otherwise, where a dry run does not know all of it; none where it does.
+func (h *History) Edges(j *Job) (edges []*Job) {
+	if len(h.guesses) > 0 {
+		edges = append(edges, h.withGuesses(none).job(j), h.withGuesses(all).job(j))
+		for number := range uint64(draws) {
+			edges = append(edges, h.withGuesses(h.drawn(number)).job(j))
+		}
 	}
-	return []*Job{h.withGuesses(false).job(j), h.withGuesses(true).job(j)}
+	if j.DryRun && len(h.lags) > 0 { // a recording of a GPU knows when they ended
+		for eighths := range draws {
+			edges = append(edges, h.withPace(eighths).job(j))
+		}
+	}
+	return edges
 }
 
-// Bands are what workspaces of unknown sizes leave open of a job's needs. They have no width where all sizes are known.
+// Bands are what a dry run leaves open of a job's needs: sizes of workspaces, and when other streams come to an end. They have no width
+// where it knows both.
 type Bands struct {
 	Reserved, Card plain.Band
 }
@@ -78,8 +132,8 @@ func (b *Bands) widen(n *Need) {
 
 func bandsOf(n *Need) Bands { return Bands{plain.BandOf(n.Reserved), plain.BandOf(n.Bytes)} }
 
-// bound adds what workspaces of unknown sizes leave open. edges are the jobs with the least of their bytes, and with the most.
-func (a *Answer) bound(ctx context.Context, edges [2][]*Job, o Options) error {
+// bound adds what a dry run leaves open. edges are the jobs as they may be otherwise.
+func (a *Answer) bound(ctx context.Context, edges [][]*Job, o Options) error {
 	yes := make([]int, len(a.Rows))
 	for i := range a.Rows {
 		if a.Rows[i].Fits {
@@ -102,6 +156,7 @@ func (a *Answer) bound(ctx context.Context, edges [2][]*Job, o Options) error {
 	}
 	for i := range a.Rows {
 		row := &a.Rows[i]
+		row.takeGreatest()
 		row.Fits = yes[i] == 1+len(edges)
 		if row.Within = yes[i] > 0 && !row.Fits; row.Within {
 			row.Why = nil
@@ -110,24 +165,41 @@ func (a *Answer) bound(ctx context.Context, edges [2][]*Job, o Options) error {
 	return nil
 }
 
-// edgesOf are the edges of all jobs: of one that knows all sizes, the job itself. ok is false where all jobs do. It sets what is requested of
-// processes, which are those of the jobs.
-func edgesOf(jobs []*Job, processes []Measured) (edges [2][]*Job, ok bool, err error) {
-	for i, j := range jobs {
-		both := []*Job{j, j}
-		if j.DryRun {
-			h, err := j.history()
-			if err != nil {
-				return edges, false, err
-			}
-			if found := h.Edges(j); found != nil {
-				both, ok = found, true
-				processes[i].Requested = h.Requested()
-			}
-		}
-		edges[0], edges[1] = append(edges[0], both[0]), append(edges[1], both[1])
+// takeGreatest makes the upper ends of the bands what the row needs: a job has to fit on the card that it is said to need.
+func (r *Row) takeGreatest() {
+	r.Reserved = r.Bands.Reserved.Greatest
+	if most := r.Bands.Card.Greatest; most > r.Bytes {
+		r.Bytes, r.Lowest, r.Highest, r.Below = most, most, most, nil
 	}
-	return edges, ok, nil
+}
+
+// edgesOf are the edges of all jobs: of one that has fewer than another, the job itself. It sets what is requested of processes, which are
+// those of the jobs.
+func edgesOf(jobs []*Job, processes []Measured) ([][]*Job, error) {
+	found := make([][]*Job, len(jobs))
+	most := 0
+	for i, j := range jobs {
+		if !j.DryRun {
+			continue
+		}
+		h, err := j.history()
+		if err != nil {
+			return nil, err
+		}
+		found[i] = h.Edges(j)
+		most = max(most, len(found[i]))
+		processes[i].Requested = h.Requested()
+	}
+	edges := make([][]*Job, most)
+	for k := range edges {
+		for i, j := range jobs {
+			if k < len(found[i]) {
+				j = found[i][k]
+			}
+			edges[k] = append(edges[k], j)
+		}
+	}
+	return edges, nil
 }
 
 func (j *Job) history() (*History, error) {

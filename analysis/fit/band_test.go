@@ -2,6 +2,7 @@ package fit
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/memprof/memprof/analysis/plain"
@@ -76,12 +77,64 @@ func TestAnswers(t *testing.T) {
 		assert.That(t, (row.Why != nil) == (test.card == 118), "%d MiB: %+v", test.card, row.Why)
 		assert.Equal(t, mibs(row.Bands.Card), plain.Band{Least: 120, Greatest: 160}, "card")
 		assert.Equal(t, mibs(row.Bands.Reserved), plain.Band{Least: 120, Greatest: 160}, "reserved")
+		assert.That(t, row.Bytes == 160*mib && row.Lowest == 160*mib && row.Reserved == 160*mib, "what it is said to need: %+v", row.Need)
 		assert.Equal(t, mibs(answer.Processes[0].Requested), plain.Band{Least: 120, Greatest: 160}, "requested")
 	}
 	recorded, err := Find(context.Background(), []*Job{guesses().process("p")}, Options{Allocators: native, Card: 122 * mib})
 	assert.NoError(t, err)
 	row := &recorded.Rows[0]
 	assert.That(t, !row.Bands.Card.Wide() && !row.Within, "a recording of a GPU knows all sizes: %+v", row)
+}
+
+// TestDraws: PyTorch reserves most without the first workspace and with the second. A block of 30 MiB then takes the segment of 40, where a
+// request of 40 would have found it. Without both, each block has its own; with both, the 30 take the 32 of the first.
+func TestDraws(t *testing.T) {
+	dry := newJob().alloc(1, 1).guess(1, "workspace_most=33554432").alloc(2, 1).guess(2, "workspace_most=41943040").
+		alloc(3, 30).alloc(4, 40).free(4).process("p")
+	dry.DryRun = true
+	answer, err := Find(context.Background(), []*Job{dry}, Options{Allocators: []Allocator{{Allocator: "torch", Setting: "native"}}})
+	assert.NoError(t, err)
+	assert.Equal(t, mibs(answer.Rows[0].Bands.Reserved), plain.Band{Least: 72, Greatest: 82}, "reserved: 72 without, 74 with both")
+}
+
+// lagging is a job whose blocks of 16 MiB are used by another stream; the host waits for the device at the end of an iteration.
+func lagging() *job {
+	const stream = 9
+	j := newJob().alloc(9, 1).mark()
+	for number := range int64(3) {
+		addr := 1<<40 + number*2*mib<<10
+		j.alloc(number, 16).add(trace.KindStreamUse, trace.Event{Addr: addr, Stream: stream}, "").free(number)
+	}
+	for number := range int64(3) {
+		j.add(trace.KindFreeDone, trace.Event{Addr: 1<<40 + number*2*mib<<10}, "")
+	}
+	return j.mark()
+}
+
+// TestPaces: a block that another stream uses is free again as far behind the last wait of the host as the device is slow.
+func TestPaces(t *testing.T) {
+	dry := lagging().process("p")
+	h, err := dry.history()
+	assert.NoError(t, err)
+	for eighths, want := range map[int]string{
+		0:  "alloc iteration alloc use free done alloc use free done alloc use free done iteration",
+		8:  "alloc iteration alloc use free alloc use free done alloc use free done done iteration",
+		99: "alloc iteration alloc use free alloc use free alloc use free done done done iteration",
+	} {
+		var got []string
+		for e, err := range trace.Events(&editedSource{edit: h.withPace(eighths)}) {
+			assert.NoError(t, err)
+			if name := e.Kind.String(); e.Kind != trace.KindArena {
+				got = append(got, strings.TrimPrefix(strings.TrimPrefix(name, "stream_"), "free_"))
+			}
+		}
+		assert.Equal(t, strings.Join(got, " "), want, "1 + %d/8", eighths)
+	}
+	assert.Equal(t, len(h.Edges(dry)), 0, "edges of a recording of a GPU")
+	dry.DryRun = true
+	answer, err := Find(context.Background(), []*Job{dry}, Options{Allocators: []Allocator{{Allocator: "torch", Setting: "native"}}})
+	assert.NoError(t, err)
+	assert.Equal(t, mibs(answer.Rows[0].Bands.Reserved), plain.Band{Least: 18, Greatest: 50}, "reserved: a small segment and one or three of 16")
 }
 
 // TestHeldBands: the allocators of the report's first screen have the same bands.

@@ -25,6 +25,7 @@ type op struct {
 	block  int32
 	addr   int64 // of a copy; 0: of the block itself
 	bytes  int64 // 0: as many as the block
+	done   int32 // not 0: it is neither, but this end of a block's wait for other streams
 }
 
 func (h *History) edit() *edit {
@@ -113,7 +114,7 @@ func (e *edit) requested() (most int64) {
 		for ; next < len(e.ops) && int(e.ops[next].before) == at; next++ {
 			if bytes := e.sizeOf(&e.ops[next]); e.ops[next].frees {
 				now -= bytes
-			} else {
+			} else if e.ops[next].done == 0 {
 				now += bytes
 			}
 			most = max(most, now)
@@ -184,14 +185,16 @@ func (s *editedSource) Next() (*trace.Batch, error) {
 
 // event is an op as an event, of the same time as the recorded one that it comes before.
 func (s *editedSource) event(o *op) trace.Event {
-	b := &s.blocks[o.block]
-	event := s.events[b.alloc]
+	event := s.events[s.blocks[o.block].alloc]
 	event.Requested = s.sizeOf(o)
 	if o.frees {
 		event.Kind = trace.KindFree
 	}
 	if o.addr != 0 {
 		event.Addr = o.addr
+	}
+	if o.done != 0 {
+		event = s.events[o.done]
 	}
 	near := &s.events[min(int(o.before), len(s.events)-1)]
 	event.Seq, event.Time = near.Seq, near.Time

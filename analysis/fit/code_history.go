@@ -13,10 +13,12 @@ type History struct {
 	text    func(context int32) string
 	events  []trace.Event
 	blocks  []block
-	passes  []pass // in order, none within another
-	peak    int32  // the first event of most requested bytes
-	most    int64  // those bytes
+	blockAt []int32 // by event: the block that it allocates or frees; -1 for none
+	passes  []pass  // in order, none within another
+	peak    int32   // the first event of most requested bytes
+	most    int64   // those bytes
 	guesses []guess
+	lags    []lag
 
 	origins map[int32]origin // by context
 	stacks  map[int64]string // by node: the innermost frame of attention, or "code"
@@ -48,7 +50,7 @@ type pass struct {
 // ReadHistory reads the history of a process; lives are the categories of its allocations.
 func ReadHistory(source trace.Source, text func(int32) string, lives *attribution.Lives) (*History, error) {
 	h := &History{text: text, origins: map[int32]origin{}, stacks: map[int64]string{}}
-	r := reader{History: h, lives: lives, live: map[int64]int32{}, pooled: map[int32]bool{}}
+	r := reader{History: h, lives: lives, live: map[int64]int32{}, freed: map[int64]lag{}, pooled: map[int32]bool{}}
 	for e, err := range trace.Events(source) {
 		if err != nil {
 			return nil, err
@@ -68,12 +70,14 @@ type reader struct {
 	open     []string        // phases
 	now      int64           // requested bytes
 	round    int32
+	since    int32 // the last event at which the host waited for the device
+	freed    map[int64]lag
 	expected int64 // bytes of the workspace that the last guess is about, until it is requested
 }
 
 func (r *reader) add(e *trace.Event) {
 	at := int32(len(r.events))
-	r.events = append(r.events, *e)
+	r.events, r.blockAt = append(r.events, *e), append(r.blockAt, -1)
 	switch e.Kind {
 	case trace.KindArena:
 		words := trace.ParseContext(e.Kind, r.text(e.Context)).Map()
@@ -107,7 +111,7 @@ func (r *reader) add(e *trace.Event) {
 			b.pass = int32(len(r.passes) - 1)
 		}
 		r.guessed(&b)
-		r.live[e.Addr] = int32(len(r.blocks))
+		r.live[e.Addr], r.blockAt[at] = int32(len(r.blocks)), int32(len(r.blocks))
 		r.blocks = append(r.blocks, b)
 		if r.now += e.Requested; r.now > r.most {
 			r.most, r.peak = r.now, at
@@ -115,11 +119,14 @@ func (r *reader) add(e *trace.Event) {
 	case trace.KindFree:
 		if i, ok := r.live[e.Addr]; ok {
 			delete(r.live, e.Addr)
-			r.blocks[i].free = at
+			r.blocks[i].free, r.blockAt[at] = at, i
+			r.freed[e.Addr] = lag{free: at, since: r.since}
 			r.now -= r.blocks[i].bytes
 		}
 	case trace.KindLabel:
 		r.label(e, at)
+	case trace.KindFreeDone, trace.KindIteration:
+		r.waited(e, at)
 	case trace.KindStreamUse, trace.KindShrink:
 		if i, ok := r.live[e.Addr]; ok {
 			r.blocks[i].plain = false

@@ -116,6 +116,97 @@ func TestCheckpoint(t *testing.T) {
 	assert.Diff(t, map[string]int64{"checkpoint": 720 - 276}, j.found(t), "saved of the least card")
 }
 
+// TestCheckpointOfReLU: each layer ends with batch norm, which saves statistics behind its result, and a ReLU in place. The result stays, and
+// the layer is repeated before the ReLU's backward: then there are 64 MiB of weights, both results, a gradient before and behind the ReLU, and
+// 101 of the layer.
+func TestCheckpointOfReLU(t *testing.T) {
+	j := &script{job: newJob()}
+	j.alloc(64, attribution.Weights, "")
+	var saved [][3]int64
+	j.phase("forward", func() {
+		for _, name := range []string{"net.h.0", "net.h.1"} {
+			saved = append(saved, [3]int64{
+				j.alloc(100, attribution.Activations, name+".conv"), j.alloc(100, attribution.Activations, name+".bn"), j.alloc(1, attribution.Activations, name+".bn"),
+			})
+		}
+	})
+	j.phase("backward", func() {
+		grad := j.alloc(100, attribution.Temporaries, "")
+		operator := func(operands ...int64) {
+			result := j.alloc(100, attribution.Temporaries, "")
+			j.free(append([]int64{grad}, operands...)...)
+			grad = result
+		}
+		for i := len(saved) - 1; i >= 0; i-- {
+			operator(saved[i][1])              // ReLU
+			operator(saved[i][0], saved[i][2]) // batch norm
+			operator()                         // convolution
+		}
+		j.free(grad)
+	})
+	best := j.history(t).bestCheckpoint()
+	assert.Must(t, best != nil && best.text == "checkpoint each of net.h.*: 202 MiB of saved tensors", "the best is %+v", best)
+	assert.Equal(t, best.edit.requested()/mib, int64(565), "requested, MiB")
+}
+
+// TestCheckpointOfResidual: each layer ends with a sum, which only the next layer's norm saves. A layer is repeated before its own first
+// operator of backward, not before that norm's, which frees statistics of the next layer, too.
+func TestCheckpointOfResidual(t *testing.T) {
+	j := &script{job: newJob()}
+	j.alloc(64, attribution.Weights, "")
+	var saved [][3]int64
+	j.phase("forward", func() {
+		for _, name := range []string{"net.h.0", "net.h.1"} {
+			saved = append(saved, [3]int64{
+				j.alloc(1, attribution.Activations, name+".ln"), j.alloc(100, attribution.Activations, name+".mlp"), j.alloc(100, attribution.Activations, name),
+			})
+		}
+	})
+	j.phase("backward", func() {
+		grad := j.alloc(100, attribution.Temporaries, "")
+		j.alloc(5, attribution.Gradients, "") // of the head
+		j.free(saved[1][2])
+		for i := len(saved) - 1; i >= 0; i-- {
+			mlp := j.alloc(100, attribution.Temporaries, "")
+			j.free(j.alloc(30, attribution.Workspace, ""))
+			j.alloc(5, attribution.Gradients, "")
+			j.free(saved[i][1])
+			norm := j.alloc(100, attribution.Temporaries, "")
+			if j.free(mlp, grad, saved[i][0]); i > 0 {
+				j.free(saved[i-1][2])
+			}
+			grad = norm
+		}
+		j.free(grad)
+	})
+	best := j.history(t).bestCheckpoint()
+	assert.Must(t, best != nil && best.text == "checkpoint each of net.h.*: 202 MiB of saved tensors", "the best is %+v", best)
+	assert.Equal(t, best.edit.requested()/mib, int64(500), "requested, MiB: 64, 101 of a layer, the result before, two gradients, a workspace, 5 of the head")
+}
+
+// TestCheckpointOfParts: what a part saves for itself is freed in forward when the next part begins. So most is requested at the head, with the
+// output of the layer alone; at the end of the layer it would be 334 MiB.
+func TestCheckpointOfParts(t *testing.T) {
+	j := &script{job: newJob()}
+	j.alloc(64, attribution.Weights, "")
+	before := j.alloc(50, attribution.Other, "")
+	var saved []int64
+	j.phase("forward", func() {
+		for _, name := range []string{"net.h.0.a", "net.h.0.b"} {
+			saved = append(saved, j.alloc(100, attribution.Activations, name+".up"), j.alloc(10, attribution.Copies, name))
+		}
+		saved = append(saved, j.alloc(200, attribution.Activations, "net.head"))
+	})
+	j.free(before)
+	j.phase("backward", func() {
+		j.free(saved[4])
+		operator := j.alloc(20, attribution.Temporaries, "")
+		j.free(saved[3], saved[2], saved[1], saved[0], operator)
+	})
+	e := j.history(t).checkpoint(kind{name: "net.h.*", depth: 3})
+	assert.Equal(t, e.requested()/mib, int64(324), "requested, MiB: at the head, 64, 50, 10 of the output, 200")
+}
+
 // TestEditedEvents: an edited history is a trace whose every block is allocated once and freed once.
 func TestEditedEvents(t *testing.T) {
 	e := layers().history(t).bestCheckpoint().edit

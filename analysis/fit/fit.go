@@ -35,8 +35,10 @@
 // # A dry run
 //
 // A dry run does not know the size of each workspace: it requests the likely bytes, and a label says that there may be from 0 to so many.
-// The job is replayed as it is, with the least and with the most of them. What the three differ in is the band of each number ([Bands]).
-// On a card on which all three complete the job fits; on one on which only some do, these sizes decide ([Row.Within]).
+// Nor does it know how far the host is ahead of the work of other streams, for which blocks wait. The job is replayed as it is, without these
+// workspaces, with the most of each, and with choices between the two ([History.Edges]); and with several paces of the device. All of them
+// together are the band of each number ([Bands]); its upper end is what the job is said to need.
+// On a card on which all complete the job fits; on one on which only some do, what is not known decides ([Row.Within]).
 //
 // # Other code
 //
@@ -59,8 +61,9 @@
 //	no-grad        in a forward of which a backward frees nothing, of a job that trains, what modules make lives until the next two
 //	               of their blocks
 //	foreach        of the optimizer's temporaries one is live at a time
-//	checkpoint     what a module saves for backward is freed at the end of its forward, but for its output. Before its first
-//	               use in backward, behind the last free of what later modules saved, the module's forward is repeated
+//	checkpoint     what a module saves for backward is freed in forward: what a part of it saves for itself when the next part begins,
+//	               what its parts return at its end, and its own output not at all. Its forward is repeated before the first operator of
+//	               backward that frees one of these blocks, or the output of a module that ends with an operator in place
 //	batch          activations, loss, inputs and temporaries of forward and backward have seven eighths of their size, where no
 //	               module is worth a checkpoint
 //

@@ -51,7 +51,8 @@ compact with --trim iteration, and compact with other handles where they change
 the reserved memory or the driver calls by more than 1 %. --all prints the rows
 that are left out. The columns are
 
-  reserved    peak reserved memory on the recorded device
+  reserved    peak reserved memory on the recorded device. Of a dry run the most
+              over what it does not know
   band        the same over all placements of segments that were tried: where
               the driver places them is not recorded. Of a dry run also over
               all sizes of workspaces that it does not know
@@ -68,8 +69,9 @@ that are left out. The columns are
               number 4 on), one for each handle of 2 MiB, whatever its size
 
 It recommends the allocator with the least card that makes an iteration at most
-1 % longer. A dry run that does not know all sizes of workspaces has a band for
-the least card, too. A card in it is neither a yes nor a no: "within the band".
+1 % longer. A dry run that does not know all that has a band for the least card,
+too, whose upper end is the one in --json. A card in it is neither a yes nor a
+no: "within the band".
 
 --try makes dry runs of the plan's job with other values of an argument of its
 command, in the current directory and with the plan's flags. It asks about

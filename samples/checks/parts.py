@@ -25,7 +25,7 @@ PARTS = (
     ("pause", "colocated"),
     ("policy", "streams", "readings", "shared_card"),
     ("processes", "parallel"),
-    ("readers", "leaks"),
+    ("readers", "leaks", "dry"),
     ("irregular_steps",),
     ("zoo_small", "zoo_classic", "zoo_first_iterations"),
     ("zoo_four_allocators",),

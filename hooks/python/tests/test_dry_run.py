@@ -8,6 +8,7 @@ import sys
 import tempfile
 import textwrap
 import unittest
+from unittest import mock
 
 from dry_run import MEMPROF, MIB, ROOT, DryRunCase
 
@@ -295,7 +296,8 @@ class DryRunTest(DryRunCase):
         self.refused(plan)
 
     def test_a_triton_kernel_that_is_assumed_to_write_in_place(self):
-        plan, printed = self.triton("x = torch.zeros(3, device='cuda')\nkernel[(1,)](x, BLOCK=4)\ntorch.zeros(5, device='cuda')", flags=("--assume", "triton=in-place,nonzero=0.2"))
+        text = "x = torch.zeros(3, device='cuda')\nkernel[(1,)](x, BLOCK=4)\ntorch.zeros(5, device='cuda')"
+        plan, printed = self.triton(text, flags=("--assume", "triton=in-place,nonzero=0.2"))
         self.assertIn("Triton kernels (max) are not run: they are assumed to write", printed)
         self.assertEqual(self.requests(plan), [12, 20])
 
@@ -365,6 +367,14 @@ class DryRunTest(DryRunCase):
         band = self.band(plan)
         self.assertEqual(band["least"], band["greatest"])
         self.assertEqual(band["least"], self.peak(plan))
+
+    def test_another_table_of_workspaces(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".txt") as table:
+            table.write("# BYTES KEY\n12345678 forward float32 8x8x32x32 16x8x3x3 1,1 1,1 1,1 1\n")
+            table.flush()
+            with mock.patch.dict(os.environ, MEMPROF_DRY_RUN_TABLE=table.name):
+                plan, _ = self.script("torch.nn.functional.conv2d(torch.empty(8, 8, 32, 32, device='cuda'), torch.empty(16, 8, 3, 3, device='cuda'), padding=1)")
+        self.assertEqual(self.requests(plan)[-1], 12345678)
 
     def test_other_values_of_an_argument(self):
         plan, _ = self.record("-c", "import sys, torch; x = torch.empty(int(sys.argv[2]), 2**18, device='cuda')", "--rows", "4")

@@ -5,13 +5,15 @@ of aten/native/transformers/cuda/sdp_utils.cpp are here, as far as they depend o
 """
 
 import functools
+import sys
 
-from memprof._dryrun import card
+from memprof import _dryrun, _inject
+from memprof._dryrun import card, values
 
 LARGEST_HEAD = 256  # of flash attention
 
 
-def install(torch, kernels):
+def install(torch, kernels, report):
     functional = torch.nn.functional
     attend = functional.scaled_dot_product_attention
 
@@ -32,7 +34,48 @@ def install(torch, kernels):
                 return call.by_math()
 
     functional.scaled_dot_product_attention = scaled_dot_product_attention
+    flexible = "torch.nn.attention.flex_attention"
+    if flexible in sys.modules:
+        _flexible(torch, sys.modules[flexible], report)
+    else:
+        _inject.wait_for(flexible, lambda module: _flexible(torch, module, report), "flex attention cannot be run")
     torch.backends.mha.set_fastpath_enabled(False)  # its operators are for values, and have no fake kernels
+
+
+def _flexible(torch, module, report):
+    """torch.compile makes one kernel of flex attention, which keeps the logarithm of each row's sum; not compiled it would make all scores."""
+
+    class Attend(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, query, key, value):
+            result = query.new_empty(*query.shape[:-1], value.shape[-1])
+            sums = query.new_empty(query.shape[:-1], dtype=torch.float32)
+            ctx.save_for_backward(query, key, value, result, sums)
+            ctx.mark_non_differentiable(sums)
+            ctx.set_materialize_grads(False)
+            return result, sums
+
+        @staticmethod
+        def backward(ctx, grad, _):
+            query, key, value, result, sums = ctx.saved_tensors
+            products = torch.empty_like(sums)  # of each row of the result and of its gradient
+            return torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
+
+    host = module.flex_attention
+
+    @functools.wraps(host)
+    def flex_attention(
+        query, key, value, score_mod=None, block_mask=None, scale=None, enable_gqa=False, return_lse=False, kernel_options=None, **more
+    ):
+        if not query.is_cuda:
+            return host(query, key, value, score_mod, block_mask, scale, enable_gqa, return_lse, kernel_options, **more)
+        if any(option is not None for option in more.values()):
+            _dryrun.refuse("%s: flex_attention(%s=) cannot be run: leave it out" % (values.line_of_script(), next(iter(more))))
+        report("flex", "flex attention is assumed to be compiled: one kernel, which keeps its result and a sum for each row")
+        result, sums = Attend.apply(query, key, value)
+        return (result, sums * 0.6931471805599453) if return_lse else result
+
+    module.flex_attention = flex_attention
 
 
 class _Call:

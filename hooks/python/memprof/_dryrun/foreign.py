@@ -21,13 +21,13 @@ CAUSES = {
     '@torch.library.custom_op("mine::name", mutates_args=()), and register what it returns: @name.register_fake',
     r"lib(c10_cuda|torch_cuda|cudart)\S* cannot open|CUDA_HOME environment variable is not set": "an extension of CUDA needs a torch that is built with CUDA",
     "0 active drivers": "Triton needs a driver, which a dry run does not have; launch the kernel by kernel[grid](...)",
-    "no rule registered for HOP": "an operator that is made of a function, as flex attention is, cannot be run; call one that is not, as "
-    "torch.nn.functional.scaled_dot_product_attention",
+    "no rule registered for HOP": "an operator that is made of a function cannot be run; call the function itself",
 }
 
 LAUNCHED = (
     "%s: the Triton kernel %s is launched, which cannot be run on tensors without values; make the function around it an operator, "
-    '@torch.library.triton_op("mine::name", mutates_args={"out"}), or, if kernels only write into tensors that are there, say --assume triton=in-place'
+    '@torch.library.triton_op("mine::name", mutates_args={"out"}), or, if kernels only write into tensors that are there, '
+    "say --assume triton=in-place"
 )
 
 

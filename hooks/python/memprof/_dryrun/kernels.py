@@ -21,11 +21,10 @@ def keep_whole(torch):
 
 
 class Kernels:
-    def __init__(self, torch, storages, report):
-        """`report(kind, text)` reports an assumption, the first of its kind."""
+    def __init__(self, torch, storages, assumed):
         self._torch = torch
         self._storages = storages
-        self._report = report
+        self._report = assumed.report
         aten = torch.ops.aten
         self._ways = {aten.add.Tensor: self._add, aten.native_dropout.default: self._dropout}
         self._ways.update({aten._safe_softmax.default: self._safe_softmax, aten._softmax_backward_data.default: self._softmax_backward})
@@ -37,8 +36,9 @@ class Kernels:
         self._ways[aten._thnn_fused_lstm_cell.default] = self._lstm
         normal = (aten.native_layer_norm, aten.native_layer_norm_backward, aten.native_group_norm, aten.native_group_norm_backward)
         self._ways.update(dict.fromkeys((o.default for o in (*normal, aten._softmax, aten._log_softmax, aten.embedding_dense_backward)), self._copying))
-        for module in (matrices, convolutions, reductions, distributed, missing):
+        for module in (matrices, convolutions, reductions, distributed):
             self._ways.update(module.ways(torch, storages))
+        self._ways.update(missing.ways(torch, storages, assumed))
         self._threads = threading.local()
         self._unshared = None  # _references of a tensor that only autograd's engine has
 

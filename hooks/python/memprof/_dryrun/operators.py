@@ -10,7 +10,7 @@ import sys
 from torch._subclasses import fake_tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from memprof import _dryrun
-from memprof._dryrun import values
+from memprof._dryrun import missing, values
 from torch.utils._pytree import tree_map_only
 
 LARGE = 4 << 20  # bytes of a host tensor that a factory makes fake
@@ -69,11 +69,11 @@ class Operators(TorchDispatchMode):
                 else:
                     waits = True  # for a value
         except UNKNOWN as error:
-            _dryrun.refuse(self._why_unknown(operator, error))
+            _dryrun.refuse(self._why_unknown(operator, operands, error))
         except RuntimeError as error:
             if operator.namespace in ("aten", "prims") or "fake impl" not in str(error):
                 raise
-            _dryrun.refuse(self._why_unknown(operator, fake_tensor.UnsupportedOperatorException(operator)))
+            _dryrun.refuse(self._why_unknown(operator, operands, fake_tensor.UnsupportedOperatorException(operator)))
         if waits:
             self._storages.wait()
         self._values.learn(operator, args, result)
@@ -123,11 +123,14 @@ class Operators(TorchDispatchMode):
             count *= size if isinstance(size, int) else 1
         return count * dtype.itemsize if sizes else 0
 
-    def _why_unknown(self, operator, error):
+    def _why_unknown(self, operator, operands, error):
         """Why an operator cannot be run, where, and what would help."""
         line = values.line_of_script()
         if isinstance(error, fake_tensor.UnsupportedOperatorException):
             name = operator.name().partition(".")[0]
+            helps = missing.remedy(name, operands)
+            if helps:
+                return "%s: %s" % (line, helps)
             return '%s: %s has no fake kernel; register one: @torch.library.register_fake("%s")' % (line, name, name)
         return "%s: the result of %s depends on values, which a dry run does not have" % (line, operator)
 
@@ -146,7 +149,7 @@ class Operators(TorchDispatchMode):
 
 def install(torch):
     from memprof import _autograd
-    from memprof._dryrun import attention, card, course, distributed, edits, foreign, graphs, kernels, missing, patches, storages
+    from memprof._dryrun import attention, card, course, distributed, edits, foreign, graphs, kernels, patches, storages
 
     streams = card.Streams(storages.Driver())
     blocks = storages.Storages(torch, streams)
@@ -156,11 +159,11 @@ def install(torch):
     checks[:] = [check for check in checks if getattr(check[0], "__name__", "") != "stride_incorrect_op"]
     kernels.keep_whole(torch)
     assumed = values.Values(torch)
-    way = kernels.Kernels(torch, blocks, assumed.report)
+    way = kernels.Kernels(torch, blocks, assumed)
     operators = Operators(torch, blocks, assumed, way, distributed.Communicators(blocks, assumed.report))
     card.install(torch, streams, blocks)
     patches.install(torch, operators, blocks, assumed)
-    attention.install(torch, way)
+    attention.install(torch, way, assumed.report)
     missing.install(torch)
     graphs.install(torch, blocks)
     distributed.install(torch, assumed.report)
