@@ -10,9 +10,10 @@ import sys
 
 
 def _run_shadowed():
-    """Executes the next sitecustomize on sys.path, under its own name."""
+    """Executes the next sitecustomize on sys.path, under its own name. Those before it have run: one may be another memprof's."""
     here = os.path.dirname(os.path.abspath(__file__))
-    elsewhere = [p for p in sys.path if os.path.abspath(p or os.getcwd()) != here]
+    places = [os.path.abspath(p or os.getcwd()) for p in sys.path]
+    elsewhere = [p for p in places[places.index(here) + 1 if here in places else 0:] if p != here]
     if sys.version_info[0] < 3:
         import imp
 
