@@ -38,6 +38,8 @@ memprof.watching("run"):` does both, and MEMPROF_WATCH=run in the environment of
 writes what is recorded so far.
 
 `memprof.kv` has the marks by which an engine reports how it divides a KV cache.
+
+PYTEST_DONT_REWRITE: pytest would warn that the package, whose assertions it wants to rewrite, is imported already.
 """
 
 from contextlib import contextmanager
