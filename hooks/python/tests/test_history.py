@@ -83,14 +83,17 @@ class HistoryTest(unittest.TestCase):
             f.write(test_recording.TORCH.replace("9.9", "2.11.0") + ALLOCATOR)
 
     def script(self, text, snapshot="native.pickle.gz", said=SAID, **more):
-        sample = os.path.join(SAMPLES, snapshot)
-        env = dict(PYTHONPATH=os.pathsep.join([os.path.join(HOOKS, "python"), self.folder]), LD_LIBRARY_PATH=os.path.join(self.folder, "sim"), RUN=self.run_directory)
-        env.update(PATH=os.path.join(self.folder, "empty"), SNAPSHOT=sample, MEMPROF_SHIM_CACHE=os.path.join(self.folder, "cache"), MEMPROF=TOOL, HOME=self.folder, **more)
         text = "import memprof, os, torch\nallocator = torch.allocator\nend = len(allocator.entries)\ntorch.cuda.init()\n" + textwrap.dedent(text)
+        env = dict(self.environment(snapshot), **more)
         done = subprocess.run([sys.executable, "-c", text], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertTrue(done.stderr.startswith(said) and done.stderr.count("\n") == 1, done.stderr)
         return done.stdout.split()
+
+    def environment(self, snapshot):
+        env = dict(PYTHONPATH=os.pathsep.join([os.path.join(HOOKS, "python"), self.folder]), LD_LIBRARY_PATH=os.path.join(self.folder, "sim"), RUN=self.run_directory)
+        env.update(PATH=os.path.join(self.folder, "empty"), SNAPSHOT=os.path.join(SAMPLES, snapshot), MEMPROF_SHIM_CACHE=os.path.join(self.folder, "cache"))
+        return dict(env, MEMPROF=TOOL, HOME=self.folder)
 
     def report(self, directory):
         done = subprocess.run([TOOL, "report", "--json", directory], check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -204,6 +207,16 @@ class HistoryTest(unittest.TestCase):
         self.script(text, MEMPROF_WATCH=self.run_directory)
         subprocess.run([TOOL, "record", "--finish", self.run_directory, "--now"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.assertEqual(self.report(self.run_directory)["allocs"], 160)
+
+    def test_under_record(self):
+        job = "import torch\ntorch.cuda.init()\ntorch.allocator.advance(452)"
+        command = [TOOL, "record", "--allocator", "native", "--stacks", "python", "-o", self.run_directory, "--", sys.executable, "-c", job]
+        env = dict(self.environment("native.pickle.gz"), PYTHONPATH=self.folder)
+        done = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("torch's own history is recorded", done.stderr)
+        ours, theirs = self.sides("native.pickle.gz")
+        self.assertEqual((ours["allocs"], self.groups(ours)), (160, self.groups(theirs)))
 
     def test_a_job_that_uses_the_history(self):
         out = self.script(
