@@ -11,6 +11,7 @@ import atexit
 import bisect
 import ctypes
 import os
+import sys
 import threading
 import time
 
@@ -137,7 +138,10 @@ class History:
         """Drains when half of the entries that torch keeps may have come."""
         while not self._ended.wait(LOOKS) and os.getpid() == self._owner:
             if any(self._counts(device)[1] - device.entries > MOST_ENTRIES // 2 for device in self._devices):
+                interval = sys.getswitchinterval()
+                sys.setswitchinterval(max(interval, 0.5))  # a loop of allocations would else be faster than the reading
                 self.drain()
+                sys.setswitchinterval(interval)
 
     def _counts(self, device):
         """By torch's statistics: allocations so far; entries, one for each and two for a free; the most bytes of blocks."""
