@@ -104,7 +104,8 @@ class History:
             return b"this torch has no history either"
         if getattr(self._torch._C, "_cuda_isHistoryEnabled", bool)():
             return b"the job itself uses torch's history"
-        watches = [self._hook.memprof_watch_device(i, b"native", ctypes.cast(_read_sums, ctypes.c_void_p)) for i in range(self._torch.cuda.device_count())]
+        read = ctypes.cast(_read_sums, ctypes.c_void_p)
+        watches = [self._hook.memprof_watch_device(i, b"native", read) for i in range(self._torch.cuda.device_count())]
         if None in watches:
             return b"this process is not recorded"
         self._hook.memprof_note_framework(b"torch's history")
@@ -130,8 +131,8 @@ class History:
         unseen = sum(max(device.unseen, 0) for device in self._devices)
         if unseen or self._restated:
             _hook.problem(
-                "torch's history: %d allocations are not in it, since they came while it was read or were too many to keep; %d blocks are recorded where it was read"
-                % (unseen, self._restated)
+                "torch's history: %d allocations are not in it, since they came while it was read or were too many to keep; "
+                "%d blocks are recorded where it was read" % (unseen, self._restated)
             )
 
     def _look(self):

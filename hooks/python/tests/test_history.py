@@ -54,7 +54,8 @@ class _Allocator:
             inside = sorted((a, *b) for a, b in blocks.items() if start <= a < start + e["size"])
             pool = next((s["segment_pool_id"] for s in self.whole["segments"] if s["address"] == start and s["total_size"] == e["size"]), (0, 0))
             segments.append(dict(device=0, segment_pool_id=pool, address=start, total_size=e["size"], stream=e["stream"], requested_size=0,
-                allocated_size=sum(-(-s // 512) * 512 for _, s, t in inside if t == "active_allocated"), active_size=sum(-(-s // 512) * 512 for _, s, _ in inside),
+                allocated_size=sum(-(-s // 512) * 512 for _, s, t in inside if t == "active_allocated"),
+                active_size=sum(-(-s // 512) * 512 for _, s, _ in inside),
                 segment_type="small" if e["size"] == 2 << 20 else "large", is_expandable=e["action"] == "segment_map",
                 blocks=[dict(address=a, size=-(-s // 512) * 512, requested_size=s, state=t) for a, s, t in inside]))
         return segments
@@ -62,7 +63,8 @@ class _Allocator:
         return {"segments": self.state(), "device_traces": [self.entries[max(self.cleared, self.at - self.most):self.at]]}
     def stats(self, device):
         seen = [e["action"] for e in self.entries[:self.at]]
-        return {"allocation": {"all": dict(allocated=seen.count("alloc"), freed=seen.count("free_requested"))}, "allocated_bytes": {"all": {"peak": 0}}}
+        blocks = dict(allocated=seen.count("alloc"), freed=seen.count("free_requested"))
+        return {"allocation": {"all": blocks}, "allocated_bytes": {"all": {"peak": 0}}}
 allocator = _Allocator()
 cuda.memory = types.SimpleNamespace(_record_memory_history=allocator.record, _snapshot=allocator.snapshot, memory_stats_as_nested_dict=allocator.stats)
 """
@@ -91,9 +93,10 @@ class HistoryTest(unittest.TestCase):
         return done.stdout.split()
 
     def environment(self, snapshot):
-        env = dict(PYTHONPATH=os.pathsep.join([os.path.join(HOOKS, "python"), self.folder]), LD_LIBRARY_PATH=os.path.join(self.folder, "sim"), RUN=self.run_directory)
-        env.update(PATH=os.path.join(self.folder, "empty"), SNAPSHOT=os.path.join(SAMPLES, snapshot), MEMPROF_SHIM_CACHE=os.path.join(self.folder, "cache"))
-        return dict(env, MEMPROF=TOOL, HOME=self.folder)
+        path = os.pathsep.join([os.path.join(HOOKS, "python"), self.folder])
+        folders = {"LD_LIBRARY_PATH": "sim", "PATH": "empty", "MEMPROF_SHIM_CACHE": "cache", "RUN": "run", "HOME": ""}
+        env = {name: os.path.join(self.folder, folder) for name, folder in folders.items()}
+        return dict(env, PYTHONPATH=path, MEMPROF=TOOL, SNAPSHOT=os.path.join(SAMPLES, snapshot))
 
     def report(self, directory):
         done = subprocess.run([TOOL, "report", "--json", directory], check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -179,7 +182,7 @@ class HistoryTest(unittest.TestCase):
         (said,) = self.problems()
         self.assertTrue(said.startswith("%d allocations are not in it, " % lost), said)
         device = self.report(self.run_directory)
-        self.assertEqual((device["final"]["requested"], device["final"]["provided"], device["final"]["reserved"], device["final"]["live"]), (125859844, 125860352, 146800640, 19))
+        self.assertEqual([device["final"][key] for key in ("requested", "provided", "reserved", "live")], [125859844, 125860352, 146800640, 19])
 
     def test_drains_before_torch_drops_entries(self):
         text = """
