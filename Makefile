@@ -21,7 +21,8 @@
 #                    headless Chromium: how soon they are there, a frame while panning, an answer, bytes an event (300 MB)
 #   make gpu-check   the acceptance suite, on a machine with a CUDA GPU and torch (needs no Go there): PART=1 runs a part,
 #                    at most eight minutes (samples/gpu_check.py --list names them); TORCH_TESTS=DIR, PyTorch's own tests there
-#   make dist        tarballs, .deb, wheel, sums and module lists for x86-64 and arm64, into dist/ (root, Debian; 20 minutes)
+#   make dist        tarballs, .deb, wheel, sums and module lists for x86-64 and arm64, into dist/ (root, Debian; 20 minutes);
+#                    SHIM_HEADERS="2.6=DIR 2.11=DIR:CUDA_DIR", with folders of torch's headers, puts shims for these into the wheel
 #   make dist-check  tries what dist/ has: old glibc, musl, arm64, no compiler, read-only home, a wheel in a venv, the blocks
 #                    of memprof help install; DIST_CHECKS=PATTERN runs those whose name matches
 #   make clean       removes what the others made

@@ -65,7 +65,10 @@ func pack(t *testing.T) map[string][]byte {
 	if err := os.WriteFile(notes, []byte("Say this\nSay that\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := run(version, 1_700_000_000, dir, notes, out); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "shim-2.6-abi1.so"), []byte("a shim"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := run(version, 1_700_000_000, dir, notes, dir, out); err != nil {
 		t.Fatal(err)
 	}
 	files := map[string][]byte{}
@@ -106,6 +109,23 @@ func TestPack(t *testing.T) {
 	}
 	if notes := string(first["RELEASE_NOTES.md"]); !strings.Contains(notes, "# memprof 1.2-3-gabcdef0, 2023-11-14") || !strings.Contains(notes, "- Say this\n- Say that\n") {
 		t.Errorf("release notes:\n%s", notes)
+	}
+}
+
+// TestShims wants a shim where its binary format and its C library are: where Python looks for it (_shim.py).
+func TestShims(t *testing.T) {
+	for name, data := range packed(t) {
+		if !strings.HasSuffix(name, ".whl") {
+			continue
+		}
+		wheel, err := zip.NewReader(bytes.NewReader(data), int64(len(data)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		has := slices.ContainsFunc(wheel.File, func(f *zip.File) bool { return f.Name == "memprof/_shims/shim-2.6-abi1.so" })
+		if has != strings.HasSuffix(name, "manylinux_2_28_x86_64.whl") {
+			t.Errorf("%s has the shim: %v", name, has)
+		}
 	}
 }
 

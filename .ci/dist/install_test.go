@@ -166,7 +166,7 @@ func TestWheelInstalled(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := run("1.2", 1_700_000_000, dir, "", dir); err != nil {
+	if err := run("1.2", 1_700_000_000, dir, "", "", dir); err != nil {
 		t.Fatal(err)
 	}
 	env := filepath.Join(dir, "env")

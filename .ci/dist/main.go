@@ -42,6 +42,7 @@ type release struct {
 	license []byte
 	readme  []byte
 	python  []file // the package memprof
+	shims   []file // of the wheel for x86-64 with glibc
 }
 
 func main() {
@@ -51,14 +52,15 @@ func main() {
 	at := flag.Int64("time", 0, "`seconds` since 1970 of the commit")
 	binaries := flag.String("binaries", "", "`folder` of the built binaries")
 	notes := flag.String("notes", "", "`file` with the subjects of the commits since the last release")
+	shims := flag.String("shims", "", "`folder` of torch shims that .ci/dist/shims has built")
 	out := flag.String("out", "dist", "`folder` to write into")
 	flag.Parse()
-	if err := run(*version, *at, *binaries, *notes, *out); err != nil {
+	if err := run(*version, *at, *binaries, *notes, *shims, *out); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(version string, at int64, binaries, notes, out string) error {
+func run(version string, at int64, binaries, notes, shims, out string) error {
 	if version == "" || at == 0 || binaries == "" {
 		return fmt.Errorf("-version, -time and -binaries are needed")
 	}
@@ -72,6 +74,17 @@ func run(version string, at int64, binaries, notes, out string) error {
 	}
 	if r.python, err = pythonFiles("hooks/python/memprof"); err != nil {
 		return err
+	}
+	built, err := filepath.Glob(filepath.Join(shims, "shim-*.so"))
+	if err != nil {
+		return err
+	}
+	for _, name := range built {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		r.shims = append(r.shims, file{"memprof/_shims/" + filepath.Base(name), 0o755, data})
 	}
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return err

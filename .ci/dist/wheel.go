@@ -40,6 +40,9 @@ func (r *release) wheel(platform string, a architecture, binary []byte) []byte {
 	version := pythonVersion(r.version)
 	info, data := wheelName+"-"+version+".dist-info/", wheelName+"-"+version+".data/"
 	files := append([]file(nil), r.python...)
+	if a.machine == "x86_64" && strings.HasPrefix(platform, "manylinux") {
+		files = append(files, r.shims...)
+	}
 	files = append(files,
 		file{data + "scripts/memprof", 0o755, binary},
 		file{info + "LICENSE", 0o644, r.license},

@@ -419,17 +419,19 @@ void memprof_call_as(const char *context);
 // lock of the device. The calls wait for no thread that may wait for that lock, but for a short time
 // after a mark.
 //
-// `tick` is the processor's time stamp counter at the event; 0: now. Blocks and segments belong to a
-// stream and a pool.
+// `tick` is the processor's time stamp counter at the event; 0: now; MEMPROF_AT and a time: nanoseconds of CLOCK_MONOTONIC.
+// Blocks and segments belong to a stream and a pool.
 struct memprof_watch;
+#define MEMPROF_AT ((uint64_t)1 << 63)
 
 // The allocator's own sums of a device, in bytes.
 struct memprof_watch_sums {
   uint64_t provided;       // C: blocks of live allocations
   uint64_t provided_peak;  // the greatest C since the allocator began to count
   uint64_t active;         // the same as `provided` and blocks whose free is under way
-  uint64_t reserved;       // R: segments
+  uint64_t reserved;       // R: segments; MEMPROF_SUMS_UNKNOWN: the sums are not known now, and are not recorded
 };
+#define MEMPROF_SUMS_UNKNOWN UINT64_MAX
 
 // A function of the allocator that reads its sums. The calls below call it while the calling thread holds
 // the allocator's lock of the device; marks call it without.

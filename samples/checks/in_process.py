@@ -17,8 +17,8 @@ from checks.suite import HERE, PYTHON, Failed, alone, case, first_process, numbe
 WATCH = "import os, memprof\nRUN = os.environ['RUN']\n"
 
 
-def unlaunched(suite, name, text, command=None, expect=0, **more):
-    """Runs a script that records itself into $RUN, with the package on its path. Returns $RUN and what it printed."""
+def unlaunched(suite, name, text, command=None, expect=0, said="", **more):
+    """Runs a script that records itself into $RUN, with the package on its path. Returns $RUN and what it printed. memprof says nothing, or `said`."""
     directory = os.path.join(suite.work, name)
     for path in (directory, directory + "-snapshot", directory + "-2"):
         shutil.rmtree(path, ignore_errors=True)
@@ -26,7 +26,8 @@ def unlaunched(suite, name, text, command=None, expect=0, **more):
     command = [*command, script[1]] if command else script
     values = {"RUN": directory, "MEMPROF": os.path.abspath(suite.memprof), "PYTHONPATH": os.path.join(suite.hooks, "python"), **more}
     done = suite.run(["env", *(f"{key}={value}" for key, value in values.items()), *command], expect=expect)
-    if re.search(r"^memprof: ", done.stderr, re.M):
+    lines = re.findall(r"^memprof: .*", done.stderr, re.M)
+    if said not in "".join(lines) or len(lines) != bool(said):
         raise Failed(f"{name}: {done.stderr[-2000:]}")
     return directory, done
 
@@ -61,6 +62,27 @@ def watch_from_the_middle(suite):
         device = modeled(suite, directory, done)
         if not 1000 < device["allocs"] < 3000:
             raise Failed(f"{name}: {device['allocs']} allocations: those of the second half, and what was live, were expected")
+
+
+@case
+def watch_without_a_compiler(suite):
+    """Torch's own history in place of the shim: from the start, from the middle, and more entries between marks than torch keeps."""
+    cache = os.path.join(suite.work, "no_shims")
+    shutil.rmtree(cache, ignore_errors=True)
+    bare = {"PATH": "/nonexistent", "CXX": "", "MEMPROF_SHIM": "", "MEMPROF_SHIM_CACHE": cache, "said": "no C++ compiler found"}
+    text = TELL + WATCH + "memprof.watch(RUN)\n" + CHURN + "\nprint_statistics()\nmemprof.stop()\n"
+    agree(suite, *unlaunched(suite, "history_start", text, **bare))
+    for settings in ("", "expandable_segments:True"):
+        text = TELL + WATCH + CHURN + "\nmemprof.watch(RUN, stacks=True)\n" + LINES + "\nprint_statistics()\nmemprof.stop()\n"
+        directory, done = unlaunched(suite, "history_middle", text, PYTORCH_CUDA_ALLOC_CONF=settings, **bare)
+        modeled(suite, directory, done, shared=True)
+        lines_named(suite, directory, "weights", "forward")
+    text = TELL + WATCH + "import torch\nmemprof.watch(RUN)\nfor i in range(300_000): torch.empty(1 << 10, device='cuda')\nprint_statistics()\nmemprof.stop()\n"
+    directory, done = unlaunched(suite, "history_much", text, **bare)
+    agree(suite, directory, done)
+    built = [name for name in os.listdir(cache) if name.endswith(".so")]
+    if built:
+        raise Failed(f"a shim was built: {built}")
 
 
 @case

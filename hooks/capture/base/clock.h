@@ -11,6 +11,8 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+#define CLOCK_GIVEN ((uint64_t)1 << 63)
+
 #if defined(__x86_64__)
 
 enum {
@@ -45,14 +47,15 @@ static inline uint64_t clock_of_tick(uint64_t tick) {
 // CLOCK_MONOTONIC in nanoseconds. It never goes back within a thread.
 static inline uint64_t clock_now(void) { return clock_of_tick(__builtin_ia32_rdtsc()); }
 
-// The same for a moment at which the caller has read the time stamp counter. Tick 0: now.
+// The same for a moment at which the caller has read the time stamp counter. Tick 0: now. A tick with CLOCK_GIVEN is the time itself:
+// clock_anchored takes it, so it costs others nothing.
 static inline uint64_t clock_at(uint64_t tick) { return clock_of_tick(tick != 0 ? tick : __builtin_ia32_rdtsc()); }
 
 #else
 
 uint64_t clock_now(void);
 
-static inline uint64_t clock_at(uint64_t tick) { return (void)tick, clock_now(); }
+static inline uint64_t clock_at(uint64_t tick) { return (tick & CLOCK_GIVEN) != 0 ? tick & ~CLOCK_GIVEN : clock_now(); }
 
 #endif
 

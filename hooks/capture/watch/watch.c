@@ -188,6 +188,7 @@ static inline uint32_t arena_at(const struct place *place, uint64_t addr) {
 }
 
 static void write_sums(const struct memprof_watch *watch, const struct memprof_watch_sums *sums, uint64_t provided) {
+  if (sums->reserved == MEMPROF_SUMS_UNKNOWN) return;
   spool_write(&(struct spool_event){
       .kind = MEMPROF_STATISTICS,
       .device = watch->device,

@@ -3,6 +3,7 @@
     process                                              beside it
     watch(directory)                                     collector: memprof record --finish DIRECTORY --wait
       compiles the shim, if it is not in the cache          spool -> Parquet, until no process is recorded
+        (where that fails: torch's history, _history.py)
       waits until torch has initialised CUDA
       loads libmemprof.so for this module alone
       memprof_begin: the spool
@@ -137,7 +138,7 @@ class _Recording:
 
     def prepare(self, torch=None):
         """Finds all that is needed, while CUDA need not be there."""
-        from memprof import _place, _shim
+        from memprof import _place
 
         try:
             _place.library()
@@ -145,11 +146,18 @@ class _Recording:
                 raise WatchError("ring=%r needs the program memprof: put it on the PATH, or set $MEMPROF to it" % self.ring)
             os.makedirs(self.directory, exist_ok=True)
             if torch is not None:
-                self._shim_file = _shim.path(torch)
-        except _shim.BuildError as error:
-            raise WatchError("the torch shim is missing: %s" % error)
+                self._find_shim(torch)
         except (_place.PlaceError, OSError) as error:
             raise WatchError(str(error))
+
+    def _find_shim(self, torch):
+        from memprof import _history, _shim
+
+        try:
+            self._shim_file = _shim.path(torch)
+        except _shim.BuildError as error:
+            self._shim_file = None
+            print("memprof: %s; until then %s" % (error, _history.COST), file=sys.stderr)
 
     def begin_when_ready(self):
         torch = sys.modules.get("torch")
@@ -198,14 +206,14 @@ class _Recording:
             _complain(error)
 
     def _begin(self, torch):
-        from memprof import _attribution, _calls, _inject, _place
+        from memprof import _attribution, _calls, _history, _inject, _place
 
         if _inject._asynchronous(torch):
             raise WatchError("the job has chosen backend:cudaMallocAsync, which cannot be observed")
         if not self.asked:
             self.prepare(torch)
         hook = _calls.Hook(_place.library())
-        options = "readings=1" + (",stacks=1" if self.stacks else "")
+        options = "readings=1" + (",stacks=1" if self.stacks and self._shim_file else "")
         for _ in range(20):  # the collector may complete the recording of other processes meanwhile
             self.directory, spool = _place.make(self.directory, lambda: self._describe(torch))
             if hook.memprof_begin(os.fsencode(spool), options.encode()):
@@ -214,18 +222,23 @@ class _Recording:
                 raise WatchError("the hook serves this process already, or %s cannot be written" % spool)
         else:
             raise WatchError("%s: its recording ends again and again" % self.directory)
-        self._hook, self._shim = hook, _calls.shim(self._shim_file)
+        self._hook = hook
+        self._shim = _calls.shim(self._shim_file) if self._shim_file else _history.History(torch, hook, self.stacks)
         hook.memprof_note_framework(("torch " + torch.__version__).encode())
         refusal = self._shim.memprof_torch_watch()
         if refusal is not None:
             hook.memprof_end()
             raise WatchError("torch: " + refusal.decode(errors="replace"))
-        _hook.adopt(hook)
+        _hook.adopt(hook if self._shim_file else _history.Hook(hook))
         self.begun = True
         atexit.register(_sample)
         if _attribution._installed is None:
-            _attribution.install(torch)
+            _attribution.install(torch, self._attribution())
         self.collected = _place.collect(self.directory, self.ring)
+
+    def _attribution(self):
+        # Each mark of a phase reads the history, and its entries do not say the module.
+        return os.environ.get("MEMPROF_ATTRIBUTION") or ("modules" if self._shim_file else "none")
 
     def _describe(self, torch):
         from memprof import _place
@@ -233,7 +246,7 @@ class _Recording:
         gpus = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
         uuids = [str(getattr(p, "uuid", "")) for p in gpus]
         options = {"allocator": "native", "device": "real", "stacks": "python" if self.stacks else "none", "readings": _place.READINGS}
-        options.update(began="in the process", attribution=os.environ.get("MEMPROF_ATTRIBUTION") or "modules")
+        options.update(began="in the process", attribution=self._attribution())
         if self.ring:
             options["ring"] = str(self.ring)
         if "CUDA_VISIBLE_DEVICES" in os.environ:

@@ -46,14 +46,21 @@ def install(torch):
 
 
 def path(torch):
-    """The file of the shim for this torch: $MEMPROF_SHIM, or that in the cache, compiled now if it is missing."""
-    given = os.environ.get("MEMPROF_SHIM")
+    """The file of the shim for this torch: $MEMPROF_SHIM, the wheel's, or that in the cache, compiled now if it is missing."""
+    given = os.environ.get("MEMPROF_SHIM") or _of_the_wheel(torch)
     if given:
         return given
     target = cached_path(torch)
     if not _intact(target):
         _build_once(torch, target)
     return target
+
+
+def _of_the_wheel(torch):
+    """The shim that the wheel has for this version of torch and C++ ABI (.ci/dist/shims); None: it has none."""
+    name = "shim-%s-abi%d.so" % (".".join(torch.__version__.split(".")[:2]), _abi(torch))
+    file = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_shims", name)
+    return file if os.path.exists(file) else None
 
 
 def cached_path(torch):

@@ -17,15 +17,28 @@ def wanted():
 
 
 def install(torch):
-    """Loads the shim now, and attaches it when torch has initialised CUDA."""
+    """Loads the shim now, or prepares to read torch's history, and attaches it when torch has initialised CUDA."""
     from memprof import _calls, _shim
 
-    shim = _calls.shim(_shim.path(torch))
+    try:
+        shim = _calls.shim(_shim.path(torch))
+    except _shim.BuildError as error:
+        shim = _history_instead(torch, error)
     note_settings(torch)
     if torch.cuda.is_initialized():
         _attach(shim)
     else:
         torch.cuda._lazy_call(lambda: _attach(shim))
+
+
+def _history_instead(torch, error):
+    from memprof import _history
+
+    _hook.problem("%s; until then %s" % (error, _history.COST))
+    lib = _hook.library()
+    lib.memprof_stacks(0)  # entries have stacks; the hook would take that of the drain
+    _hook.adopt(_history.Hook(lib))
+    return _history.History(torch, lib, "stacks=1" in os.environ.get("MEMPROF_OPTIONS", "").split(","))
 
 
 @functools.cache

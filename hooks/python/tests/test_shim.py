@@ -1,6 +1,7 @@
 """The shim's cache and its compiler call, with a made-up torch and compiler."""
 
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -94,6 +95,19 @@ class ShimTest(unittest.TestCase):
     def test_a_compiler_that_says_nothing(self):
         error = self.finish(self.start(CXX="/bin/false"), code=1)
         self.assertIn("/bin/false could not compile the shim: it ended with 1 and said nothing", error)
+
+    def test_the_wheel_has_it(self):
+        """A shim of the wheel is for a version of torch and a C++ ABI. No compiler is called."""
+        shutil.copytree(os.path.join(PYTHON, "memprof"), os.path.join(self.root, "wheel", "memprof"))
+        for version, has in (("2.6.0+cu124", True), ("2.6.1", True), ("2.60.0", False)):
+            for abi in (False, True):
+                self.write("site/torch/__init__.py", "__version__ = %r\nclass _C: _GLIBCXX_USE_CXX11_ABI = %r" % (version, abi))
+                shim = self.write("wheel/memprof/_shims/shim-2.6-abi%d.so" % abi, "")
+                hooks = os.path.dirname(PYTHON)
+                path = os.pathsep.join([os.path.join(self.root, "wheel"), os.path.join(self.root, "site")])
+                found = self.finish(self.start(PYTHONPATH=path, MEMPROF_HOOKS=hooks))
+                self.assertEqual(found == shim, has, found)
+                self.assertEqual(os.path.exists(self.log), not has)
 
     def test_another_torch_gets_another_shim(self):
         first = self.finish(self.start())

@@ -224,6 +224,28 @@ TEST(mark_makes_no_free_final) {
   CHECK_EQUAL(trail_number(&trail, MEMPROF_FREE_DONE), 1);
 }
 
+// Decisions of a moment ago, as a history tells of them: their own times, and no sums meanwhile.
+TEST(given_times) {
+  start();
+  sums.reserved = MEMPROF_SUMS_UNKNOWN;
+  memprof_watch_map(watch, MEMPROF_AT | 1000000, BASE, 2 * MiB, NULL, 0, 0, 0);
+  memprof_watch_alloc(watch, MEMPROF_AT | 2000000, BASE, 512, NULL, 0, 0);
+  memprof_watch_free(watch, MEMPROF_AT | 3000000, BASE, 512, NULL, 0, 0);
+  memprof_watch_free_done(watch, MEMPROF_AT | 4000000, BASE, 512, NULL, 0, 0);
+  const struct expected events[] = {
+      {MEMPROF_ARENA, 0, 0, 0},
+      {MEMPROF_MAP, BASE, 2 * MiB, 2 * MiB},
+      {MEMPROF_ALLOC, BASE, 512, 512},
+      {MEMPROF_FREE, BASE, 512, 512},
+  };
+  const struct trail trail = EXPECT(events);
+  uint64_t time = 0;
+  for (uint64_t i = 0; i < trail.count; i++) {
+    const enum memprof_kind kind = trail_kind(&trail.records[i]);
+    if (kind == MEMPROF_MAP || kind == MEMPROF_ALLOC || kind == MEMPROF_FREE) CHECK_EQUAL(trail.records[i].time_ns, time += 1000000);
+  }
+}
+
 TEST(sums_at_each_climb) {
   start();
   segment(BASE, 2 * MiB, NULL, 0, 0);

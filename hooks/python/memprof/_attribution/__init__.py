@@ -28,11 +28,10 @@ _installed = None
 
 
 @_hook.harmless
-def install(torch):
+def install(torch, level=None):
     """Is called once: right after the import of torch, or when a recording begins in the middle of a job."""
     global _installed
-    level = os.environ.get("MEMPROF_ATTRIBUTION") or "modules"
-    _installed = _Attribution(torch, level)
+    _installed = _Attribution(torch, level or os.environ.get("MEMPROF_ATTRIBUTION") or "modules")
 
 
 def end_iteration(label):
