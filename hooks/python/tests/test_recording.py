@@ -251,6 +251,19 @@ class RecordingTest(unittest.TestCase):
             """
         )
 
+    def test_nobody_requested_what_is_there_by_then(self):
+        self.script(
+            """
+            import torch
+            torch.cuda.init()
+            shim = torch_shim()
+            shim.take()
+            memprof.watch(os.environ["RUN"], stacks=True)
+            shim.take()
+            """
+        )
+        self.assertEqual(["stack=" in e["context"] for e in self.events()], [False, True])
+
     def stacks(self, script):
         self.printed = self.script(
             """
