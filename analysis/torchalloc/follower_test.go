@@ -205,6 +205,28 @@ func TestFollowsFromTheMiddle(t *testing.T) {
 	assert.That(t, followed >= 50, "%d jobs followed", followed)
 }
 
+// What is there when a recording begins has the pools and the sizes of blocks that the shim restates: several pages of small blocks, and
+// blocks larger than what was requested.
+func TestFollowsPoolsAndSizesFromTheMiddle(t *testing.T) {
+	for _, text := range []string{"", "expandable_segments:True"} {
+		parsed, err := ParseSettings(text, Torch211)
+		assert.NoError(t, err)
+		j := newHookedJob(parsed, text, 4<<30)
+		for range 5 {
+			j.malloc(900<<10 + 1)
+			j.malloc(3*mib + 1)
+		}
+		j.begin()
+		j.free(0, false)
+		j.malloc(900<<10 + 200) // where that block was
+		j.malloc(800 << 10)
+		j.malloc(2 * mib)
+		f, err := j.follow()
+		assert.NoError(t, err)
+		assert.That(t, f.Odd == 0 && f.Allocs == 13, "%q: %d sums differ, %d allocs", text, f.Odd, f.Allocs)
+	}
+}
+
 // Whatever PyTorch's allocator does, the model follows it, and has the same sizes of blocks.
 func TestFollowsRandomJobs(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {

@@ -132,7 +132,7 @@ func attachSnapshot(stdout io.Writer, pid int, from *string, to string) error {
 
 // askProcess sends a request over the socket of a process, and reads its answer.
 func askProcess(pid int, request attachRequest) (*attachAnswer, error) {
-	socket, err := controlSocket(pid)
+	socket, user, err := controlSocket(pid)
 	if err != nil {
 		return nil, err
 	}
@@ -142,6 +142,9 @@ func askProcess(pid int, request attachRequest) (*attachAnswer, error) {
 			"Start it with MEMPROF_WATCH=DIR where memprof is installed by pip, or under memprof record", pid, err)
 	}
 	defer conn.Close()
+	if err := checkPeer(conn.(*net.UnixConn), user); err != nil {
+		return nil, err
+	}
 	line, err := json.Marshal(request)
 	if err != nil {
 		return nil, err
@@ -167,23 +170,43 @@ func askProcess(pid int, request attachRequest) (*attachAnswer, error) {
 	return answer, nil
 }
 
-// controlSocket is where a process of this user listens, also one in a container.
-func controlSocket(pid int) (string, error) {
+// checkPeer refuses a socket that another user listens on: anybody may put one into /tmp before the process does.
+func checkPeer(conn *net.UnixConn, user uint32) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var peer *syscall.Ucred
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		peer, failed = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
+	})
+	if err := errors.Join(err, failed); err != nil {
+		return err
+	}
+	if peer.Uid != user {
+		return exit.Usagef("user %d listens on %s, which is user %d's: the answer would not be the process's", peer.Uid, conn.RemoteAddr(), user)
+	}
+	return nil
+}
+
+// controlSocket is where a process of this user listens, also one in a container, and the user.
+func controlSocket(pid int) (socket string, user uint32, err error) {
 	dir := filepath.Join("/proc", strconv.Itoa(pid))
 	stat, err := os.Stat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", exit.Usagef("there is no process %d", pid)
+		return "", 0, exit.Usagef("there is no process %d", pid)
 	}
 	if err != nil {
-		return "", exit.Input(err)
+		return "", 0, exit.Input(err)
 	}
-	user := stat.Sys().(*syscall.Stat_t).Uid
+	user = stat.Sys().(*syscall.Stat_t).Uid
 	if me := uint32(os.Geteuid()); user != me && me != 0 {
-		return "", exit.Usagef("process %d is another user's", pid)
+		return "", 0, exit.Usagef("process %d is another user's", pid)
 	}
 	status, err := os.ReadFile(filepath.Join(dir, "status"))
 	if err != nil {
-		return "", exit.Input(err)
+		return "", 0, exit.Input(err)
 	}
 	number := strconv.Itoa(pid)
 	for line := range strings.Lines(string(status)) {
@@ -192,5 +215,5 @@ func controlSocket(pid int) (string, error) {
 			number = fields[len(fields)-1]
 		}
 	}
-	return filepath.Join(dir, "root/tmp", fmt.Sprintf("memprof-%d", user), "attach", number+".sock"), nil
+	return filepath.Join(dir, "root/tmp", fmt.Sprintf("memprof-%d", user), "attach", number+".sock"), user, nil
 }

@@ -54,8 +54,8 @@ struct course {
 
 static struct course courses[MOST_DEVICES];
 static struct lock working;  // held while the thread reads and writes; from the exit of the process on it stays held
-static _Atomic bool running;  // there is a thread
-static _Atomic(uint32_t) recordings;  // so far; the thread of an earlier one ends
+static _Atomic bool running;   // devices are read
+static _Atomic bool threaded;  // there is a thread
 static uint32_t everybody;     // string id of "all=1"
 
 static void write_reading(int device, struct course *course, uint64_t time_ns) {
@@ -86,16 +86,20 @@ static void take(int device, struct course *course, uint64_t now, uint64_t used,
   if (changed || now - course->written >= HEARTBEAT_NS) write_reading(device, course, now);
 }
 
-// The process exits, and the driver is about to be destroyed while the thread may be inside it: waits
-// until the thread is out, at most TRIES milliseconds, and keeps it out. Then writes the last numbers.
-static void stop(void) {
-  if (!atomic_load(&running)) return;
+// No device is read any more: waits until the thread is out of the driver, at most TRIES milliseconds, keeps it out, and
+// writes the last numbers. False: nothing was read, or the thread is in the driver still.
+static bool finish(void) {
+  if (!atomic_exchange(&running, false)) return false;
   for (int i = 0; !lock_try(&working); i++) {
-    if (i == TRIES) return;
+    if (i == TRIES) return false;
     usleep(1000);
   }
   for (int device = 0; device < MOST_DEVICES; device++) write_last(device, &courses[device]);
+  return true;
 }
+
+// The process exits, and the driver is about to be destroyed.
+static void at_exit(void) { finish(); }
 
 static void read_device(int device) {
   static bool registered;
@@ -103,16 +107,22 @@ static void read_device(int device) {
   // The driver is asked only if the job has used the device: the question would initialise it.
   if (!device_used(device) || driver_get() == NULL || !driver_primary_active(device)) return;
   // Registered only now: exit handlers run in reverse order, so this runs before the driver's own.
-  if (!registered) registered = atexit(stop) == 0;
+  if (!registered) registered = atexit(at_exit) == 0;
   const uint64_t now = clock_now();
-  if (driver_memory(device, &free_bytes, &total)) take(device, &courses[device], now, total - free_bytes, total);
+  if (driver_memory(device, &free_bytes, &total) && atomic_load(&running)) take(device, &courses[device], now, total - free_bytes, total);
+}
+
+// Whether the thread ends, since no recording wants it. It may start, or wake, only when the next one has begun.
+static bool leaves(void) {
+  if (atomic_load(&running)) return false;
+  atomic_store(&threaded, false);
+  return !atomic_load(&running) || atomic_exchange(&threaded, true);
 }
 
 static void *read_devices(void *nothing) {
-  const uint32_t mine = atomic_load(&recordings);
   for (;;) {
     lock_take(&working);
-    if (mine != atomic_load(&recordings)) break;
+    if (leaves()) break;
     const uint64_t start = clock_now();
     for (int device = 0; device < MOST_DEVICES; device++) read_device(device);
     uint64_t rest = (clock_now() - start) * BUSY_SHARE;
@@ -129,27 +139,22 @@ static void readings_start(void) {
   if (!options_get()->readings || !spool_start()) return;
   everybody = spool_string("all=1");
   atomic_store(&running, true);
-  if (thread_start(read_devices, STACK_BYTES) != 0) atomic_store(&running, false);
+  if (!atomic_exchange(&threaded, true) && thread_start(read_devices, STACK_BYTES) != 0) {
+    atomic_store(&running, false);
+    atomic_store(&threaded, false);
+  }
 }
 
 static void forget(void) {
   working = (struct lock){0};
   atomic_store(&running, false);
+  atomic_store(&threaded, false);
 }
 
-// The recording ends: writes the last numbers. The thread ends when it is out of the driver.
 static void readings_end(void) {
-  if (!atomic_load(&running) || !hook_in_process()) return;
-  for (int i = 0; !lock_try(&working); i++) {
-    if (i == TRIES) return;
-    usleep(1000);
-  }
-  atomic_fetch_add(&recordings, 1);
-  for (int device = 0; device < MOST_DEVICES; device++) write_last(device, &courses[device]);
+  if (!hook_in_process() || !finish()) return;
   memset(courses, 0, sizeof courses);
   lock_give(&working);
 }
 
-static void readings_stop(void) { atomic_store(&running, false); }
-
-HOOK_PART(.order = HOOK_REST, .start = readings_start, .end = readings_end, .forget = forget, .stop = readings_stop);
+HOOK_PART(.order = HOOK_REST, .start = readings_start, .end = readings_end, .forget = forget);

@@ -149,6 +149,7 @@ void callers_take(bool wait) {
 // The options may ask for stacks from the first allocation on.
 static void callers_start(void) {
   if (!options_get()->stacks) return;
+  if (hook_in_process()) atomic_store(&callers_state, CALLERS_WANTED);
   enum callers unsaid = CALLERS_NEVER_WANTED;  // memprof_stacks may have been called before: then its value stays
   atomic_compare_exchange_strong(&callers_state, &unsaid, CALLERS_WANTED);
 }
@@ -164,6 +165,10 @@ void memprof_stacks(int wanted) {
 
 static void forget(void) { pthread_mutex_init(&lock, NULL); }
 
-static void stop(void) { atomic_store(&callers_state, CALLERS_NEVER_WANTED); }
+// Threads still have the stack of their last allocation, which the next one clears.
+static void stop(void) {
+  enum callers wanted = CALLERS_WANTED;
+  atomic_compare_exchange_strong(&callers_state, &wanted, CALLERS_NO_LONGER_WANTED);
+}
 
 HOOK_PART(.order = HOOK_REST, .start = callers_start, .forget = forget, .stop = stop);

@@ -211,7 +211,7 @@ bool python_frame_text(const struct python_frame *frame, char *text, size_t size
 // process lives. So a thread of the hook, the pinner, looks at the asking threads' stacks now and then, as long as somebody asks.
 static struct intern pinned = {.item_bytes = sizeof(uintptr_t)};
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // of both
-enum { MOST_ASKED = 256 };
+enum { MOST_ASKED = 256, MOST_PINNED = 1 << 16 };  // of code objects, since a job may make ever new ones
 static struct asked {
   object *thread;
   struct python_frame frame;
@@ -228,13 +228,15 @@ static uint32_t hash(uintptr_t code) { return (uint32_t)(((uint64_t)code >> 4) *
 
 static bool is_pinned(uintptr_t code) { return intern_find(&pinned, hash(code), is, &code) != 0; }
 
-// The interpreter's lock is held, and the code object is there.
-static void pin(uintptr_t code) {
+// The interpreter's lock is held, and the code object is there. False: it is not pinned, as there is no room.
+static bool pin(uintptr_t code) {
   pthread_mutex_lock(&lock);
-  uintptr_t *place = is_pinned(code) ? NULL : intern_add(&pinned, hash(code));
+  uintptr_t *place = is_pinned(code) || pinned.count == MOST_PINNED ? NULL : intern_add(&pinned, hash(code));
   if (place != NULL) *place = code;
+  const bool there = is_pinned(code);
   pthread_mutex_unlock(&lock);
   if (place != NULL) Py_IncRef((object *)code);
+  return there;
 }
 
 static bool lives(const object *thread) {
@@ -250,10 +252,7 @@ static bool pin_asked(const struct asked *of) {
   if (!lives(of->thread)) return false;
   const size_t count = walk(layout, (uintptr_t)of->thread, frames, MOST);
   for (size_t i = 0; i < count; i++) {
-    if (frames[i].code == of->frame.code) {
-      pin(of->frame.code);
-      return true;
-    }
+    if (frames[i].code == of->frame.code) return pin(of->frame.code);
   }
   return false;
 }
@@ -309,14 +308,14 @@ static void ask_for(const struct python_frame *frame) {
 
 bool python_frame_pin(const struct python_frame *frame, bool wait) {
   pthread_mutex_lock(&lock);
-  const bool known = is_pinned(frame->code);
-  if (!known && !wait && running()) ask_for(frame);
+  const bool known = is_pinned(frame->code), may = !known && pinned.count < MOST_PINNED && running();
+  if (may && !wait) ask_for(frame);
   pthread_mutex_unlock(&lock);
-  if (known || !wait || !running()) return known;
+  if (!may || !wait) return known;
   const int state = PyGILState_Ensure();
-  pin(frame->code);
+  const bool there = pin(frame->code);
   PyGILState_Release(state);
-  return true;
+  return there;
 }
 
 static void forget(void) {

@@ -33,7 +33,7 @@ size_t python_frames(struct python_frame *frames, size_t most);
 bool python_frame_text(const struct python_frame *frame, char *text, size_t size);
 
 // Whether the code object of a frame of the calling thread is never freed any more. `wait`: pins it now, waiting for the interpreter's
-// lock. Otherwise it is pinned soon, or when the frame is met again.
+// lock. Otherwise it is pinned soon, or when the frame is met again. No more than 65,536 are pinned.
 bool python_frame_pin(const struct python_frame *frame, bool wait);
 
 #endif

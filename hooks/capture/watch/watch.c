@@ -92,6 +92,7 @@ struct memprof_watch {
   uint64_t iteration_top;        // the greatest T since the last mark
   uint64_t top_reserved, top;    // the greatest R, and the greatest T at that R
   bool climbing;                 // the last event raised T to a new maximum
+  bool adopts;                   // the next alloc is of a block that existed before: nobody knows who requested it
 };
 
 static struct memprof_watch *_Atomic watches[MOST_DEVICES];
@@ -296,11 +297,14 @@ void memprof_watch_alloc(struct memprof_watch *watch, uint64_t tick, uint64_t ad
   if (place == NULL) return;  // its segment was not reported either
   watch->requested += size;
   climb(watch);
-  callers_note_locked();
   struct spool_event event = event_of(watch, place, MEMPROF_ALLOC, arena_at(place, addr));
   event.addr = addr;
   event.requested = event.provided = size;
-  event.context = context_get();
+  if (!watch->adopts) {
+    callers_note_locked();
+    event.context = context_get();
+  }
+  watch->adopts = false;
   spool_put(&event, clock_at(tick));
 }
 
@@ -358,7 +362,10 @@ static void adopt(const struct memprof_watch *watch, uint64_t addr, uint64_t req
 
 void memprof_watch_adopt(struct memprof_watch *watch, uint64_t addr, int small) { adopt(watch, addr, small != 0, 0); }
 
-void memprof_watch_adopt_block(struct memprof_watch *watch, uint64_t addr, uint64_t size) { adopt(watch, addr, 0, size); }
+void memprof_watch_adopt_block(struct memprof_watch *watch, uint64_t addr, uint64_t size) {
+  adopt(watch, addr, 0, size);
+  watch->adopts = true;
+}
 
 void memprof_watch_map(struct memprof_watch *watch, uint64_t tick, uint64_t addr, uint64_t size, void *stream, uint64_t pool0, uint64_t pool1, int joins) {
   if (watch->broken) return;

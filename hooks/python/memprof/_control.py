@@ -84,7 +84,7 @@ def _answer_all(listening):
             try:
                 connection.settimeout(5)
                 _answer(connection)
-            except (OSError, ValueError):
+            except Exception:  # of who asks: nobody is told
                 pass
 
 

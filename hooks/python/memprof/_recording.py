@@ -24,6 +24,7 @@ import threading
 from memprof import _hook
 
 _lock = threading.RLock()
+os.register_at_fork(after_in_child=_lock._at_fork_reinit)  # `memprof attach` may have it, for as long as a compiler runs
 _current = None  # the _Recording of this process
 
 
@@ -57,6 +58,7 @@ def _begin(recording):
         recording.begin_when_ready()
     except BaseException:
         _current = None
+        recording.end()
         raise
 
 
@@ -204,6 +206,8 @@ class _Recording:
         except Exception as error:
             _current = None
             _complain(error)
+        if _current is not self:
+            self.end()  # it failed half way, or another thread has called stop, which found it not begun
 
     def _begin(self, torch):
         from memprof import _attribution, _calls, _history, _inject, _place
@@ -262,6 +266,7 @@ class _Recording:
 
         if not self.begun:
             return
+        self.begun = False
         self._shim.memprof_torch_unwatch()
         self._hook.memprof_end()
         atexit.unregister(_sample)

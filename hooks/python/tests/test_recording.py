@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -172,6 +173,97 @@ class RecordingTest(unittest.TestCase):
         self.assertEqual([e["addr"] >> 20 & 0xFF for e in self.events()], [0, 2])
         self.assertEqual([e["addr"] >> 20 & 0xFF for e in self.events(self.run_directory + "2")], [4, 2, 0, 6])
 
+    def test_a_process_that_ends_does_not_wait(self):
+        """The driver's readings end at its exit, and again when the hook is unloaded."""
+        (last,) = self.script(
+            """
+            import time, torch
+            torch.cuda.init()
+            memprof.watch(os.environ["RUN"])
+            torch_shim().take()
+            time.sleep(0.3)
+            print(time.time())
+            """
+        )
+        self.assertLess(time.time() - float(last), 0.8)
+
+    def test_stacks_of_the_first_recording_only(self):
+        self.script(
+            """
+            import torch
+            torch.cuda.init()
+            shim = torch_shim()
+            for name, stacks in (("", True), ("2", False), ("3", True)):
+                with memprof.watching(os.environ["RUN"] + name, stacks=stacks): shim.take()
+            """
+        )
+        for name, expected in (("", True), ("2", False), ("3", True)):
+            self.assertEqual("stack=" in self.events(self.run_directory + name)[-1]["context"], expected, name)
+
+    def test_a_beginning_that_fails_or_is_stopped(self):
+        """Nothing of it stays in the process, and another recording may begin."""
+        self.script(
+            """
+            import torch
+            from memprof import _place
+            def refuse(*given): raise OSError("no process")
+            collect, _place.collect = _place.collect, refuse
+            describe = _place._os_name
+            def stop_meanwhile():
+                threading.Thread(target=memprof.stop).start()
+                while _recording.place() is not None or _recording._current: time.sleep(0.001)
+                return describe()
+            import threading, time
+            from memprof import _recording
+            memprof.watch(os.environ["RUN"])
+            _place._os_name = stop_meanwhile
+            _place.collect = collect
+            torch.cuda.init()
+            assert not memprof.recording()
+            _place._os_name, _place.collect = describe, refuse
+            try: memprof.watch(os.environ["RUN"])
+            except OSError: pass
+            else: raise AssertionError
+            assert not memprof.recording()
+            _place.collect = collect
+            memprof.watch(os.environ["RUN"])
+            assert memprof.recording()
+            """
+        )
+
+    def test_fork_while_another_thread_begins(self):
+        self.script(
+            """
+            import signal, threading, warnings
+            from memprof import _recording
+            warnings.simplefilter("ignore")
+            held, ended = threading.Event(), threading.Event()
+            def begin():
+                with _recording._lock: held.set(), ended.wait()
+            threading.Thread(target=begin).start()
+            held.wait()
+            child = os.fork()
+            if child == 0:
+                signal.alarm(10)
+                os._exit(memprof.stop() is not None)
+            ended.set()
+            assert os.waitpid(child, 0)[1] == 0
+            """
+        )
+
+    def test_nobody_requested_what_is_there_by_then(self):
+        self.script(
+            """
+            import torch
+            torch.cuda.init()
+            shim = torch_shim()
+            shim.take()
+            memprof.watch(os.environ["RUN"], stacks=True)
+            shim.take()
+            """
+        )
+        self.assertEqual(["stack=" in e["context"] for e in self.events()], [False, True])
+
     def stacks(self, script):
         self.printed = self.script(
             """
@@ -250,20 +342,24 @@ class RecordingTest(unittest.TestCase):
             """
             holding = ctypes.PyDLL(os.environ["MEMPROF_SHIM"])
             def hold():
-                for _ in range(2000): holding.take()
+                holding.take()
+                begun.set()
+                for _ in range(5000): any(t.is_alive() for t in workers) and holding.take()
             def work():
-                for i in range(2000):
+                begun.wait()
+                for i in range(1000):
                     scope = {"shim": shim}
                     exec("def made(): shim.take()", scope)
                     scope["made"]()
-            threads = [threading.Thread(target=t) for t in (hold, work, hold, work)]
+            begun = threading.Event()
+            workers = [threading.Thread(target=work) for _ in range(3)]
             sys.setswitchinterval(1e-5)
-            for t in threads: t.start()
-            for t in threads: t.join()
+            for t in workers: t.start()
+            hold()
             """
         )
         self.assertEqual(sorted({s[-1] for s in found}), ["hold", "made"])
-        self.assertEqual(len(found), 8000)
+        self.assertEqual([s[-1] for s in found].count("made"), 3000)
 
     def test_wrong_use(self):
         out = self.script(
@@ -357,6 +453,11 @@ class RecordingTest(unittest.TestCase):
             torch.cuda.init()
             socket = os.path.join(_control.folder(), "%d.sock" % os.getpid())
             print(oct(stat.S_IMODE(os.stat(socket).st_mode)), oct(stat.S_IMODE(os.stat(_control.folder()).st_mode)))
+            import socket as sockets
+            with sockets.socket(sockets.AF_UNIX) as wrong:  # it does not end the thread that answers
+                wrong.connect(socket)
+                wrong.sendall(b"[" * 60000 + b"\\n")
+                assert wrong.recv(1) == b""
             attach()
             attach("start", run)
             torch_shim().take()

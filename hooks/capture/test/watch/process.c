@@ -1,6 +1,7 @@
 // process.c - recordings that code of the process begins and ends itself.
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <pthread.h>
 
 #include "gpu.h"
 #include "memprof.h"
@@ -106,6 +107,53 @@ TEST(often, "MEMPROF_SPOOL", "") {
     check_recording(spool);
     remove_spool(spool);
   }
+}
+
+// A thread whose allocator is at work, under its lock, and tells what happens while it is observed.
+static pthread_mutex_t allocator = PTHREAD_MUTEX_INITIALIZER;
+static struct memprof_watch *observed;  // under `allocator`; NULL: it tells nothing
+static bool over;                       // the same
+
+static void *work(void *nothing) {
+  for (bool ended = false; !ended;) {
+    pthread_mutex_lock(&allocator);
+    ended = over;
+    if (observed != NULL) memprof_watch_alloc(observed, 0, BASE + 2048, 600, NULL, 0, 0);
+    if (observed != NULL) memprof_watch_free(observed, 0, BASE + 2048, 600, NULL, 0, 0);
+    if (observed != NULL) memprof_watch_free_done(observed, 0, BASE + 2048, 600, NULL, 0, 0);
+    pthread_mutex_unlock(&allocator);
+  }
+  return nothing;
+}
+
+static void observe(struct memprof_watch *watch) {
+  pthread_mutex_lock(&allocator);
+  observed = watch;
+  pthread_mutex_unlock(&allocator);
+}
+
+TEST(while_others_allocate, "MEMPROF_SPOOL", "") {
+  pthread_t thread;
+  gpu_start();
+  CHECK(pthread_create(&thread, NULL, work, NULL) == 0);
+  for (int i = 0; i < 20; i++) {
+    char spool[] = "/tmp/memprof-test-XXXXXX";
+    CHECK(mkdtemp(spool) != NULL && memprof_begin(spool, "readings=1") == 1);
+    struct memprof_watch *watch = memprof_watch_device(0, "native", read_sums);
+    memprof_watch_map(watch, 0, BASE, 2 * MiB, NULL, 0, 0, 0);
+    observe(watch);
+    usleep(i * 100);
+    observe(NULL);
+    memprof_end();
+    const struct trail trail = read_spool(spool);
+    CHECK_EQUAL(count(&trail, MEMPROF_ALLOC), count(&trail, MEMPROF_FREE));
+    CHECK_EQUAL(trail.process.state, MEMPROF_CLOSED);
+    remove_spool(spool);
+  }
+  pthread_mutex_lock(&allocator);
+  over = true;
+  pthread_mutex_unlock(&allocator);
+  pthread_join(thread, NULL);
 }
 
 // The stacks of the first recording are in the second, under their numbers, since threads keep them.
