@@ -111,7 +111,7 @@ func attach(stdout io.Writer, process string, words []string) error {
 		return screen.PrintLine(stdout, "process %d is not recorded any more; next: memprof report %s", pid, plain.ShellQuote(*answer.Directory))
 	}
 	return screen.PrintLine(stdout, "process %d is recorded into %s; next: memprof top %s, memprof attach %d stop",
-		pid, *answer.Directory, plain.ShellQuote(*answer.Directory), pid)
+		pid, plain.Text(*answer.Directory), plain.ShellQuote(*answer.Directory), pid)
 }
 
 func attachSnapshot(stdout io.Writer, pid int, from *string, to string) error {

@@ -15,7 +15,6 @@
 #include "spool/spool.h"
 
 // Why the last call of the thread failed.
-
 const char *memprof_graph_message(void) { return thread_texts()->graph; }
 
 static struct graph_memory *find(const struct gpu *gpu, uint32_t number) {
