@@ -145,6 +145,8 @@ func documents(t *testing.T) map[string][][]byte {
 	}
 	add("diff", exit.Fine, "diff", "--json", "--base", imported, "--base", cut, "--new", cut, "--new", imported)
 	add("kv", exit.Fine, "kv", "--json", "--synthetic", "sharegpt", "--rate", "inf", "--steps", "50", "--model", "llama-3-8b", "--memory", "12GiB")
+	add("kv-sizes", exit.Fine, "kv", "--json", "--model", kvConfigs+"jamba-v0.1.json", "--policy", "max,hybrid:16")
+	add("kv-sizes", exit.Fine, "kv", "--json", "--model", "llama-3-8b", "--card", "80GiB")
 	add("import", exit.Fine, "import", "--json", "-o", filepath.Join(t.TempDir(), "run"), samples+"snapshots/native.pickle.gz")
 	add("report-at", exit.Fine, "report", "--json", "--at", "5000", samples+"gpt2")
 	docs["report-at"] = append(docs["report-at"], mustRead(t, "../../report/testdata/moments.json"))
