@@ -183,6 +183,14 @@ func documents(t *testing.T) map[string][][]byte {
 	for _, text := range []string{"torch29-other-ranks", "vllm-no-blocks", "tensorflow-dump-whole", "host-worker-killed", "torch-reserved-fragmentation"} {
 		add("explain", exit.Fine, "explain", "--json", ranOut+text+".txt")
 	}
+	for _, log := range []string{
+		"total_gpu_memory (80GiB)\nmodel weights take 15GiB; non_torch_memory takes 1GiB; PyTorch activation peak memory takes 1GiB; the rest of the memory reserved for KV Cache is 5GiB",
+		"max_total_num_tokens=1, available_gpu_mem=1 GB\nCapture cuda graph end. mem usage=1 GB",
+	} {
+		file := filepath.Join(dir, "start.log")
+		mustWrite(t, file, log)
+		add("explain-start", exit.Fine, "explain", "--json", file)
+	}
 	add("doctor", exit.Fine, "doctor", "--json")
 	script := filepath.Join(dir, "script")
 	mustWrite(t, script, "alloc a 3M\nalloc b 1G\nfree a\ngc\n")
