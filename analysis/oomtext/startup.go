@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // Startup is what the log of a vLLM or SGLang that starts says of one GPU's memory, in bytes: the first line about each,
@@ -33,19 +34,21 @@ type startupForm struct {
 }
 
 // startupForms are lines with figures: of GiB, which SGLang calls GB, or of tokens.
-var startupForms = []startupForm{
-	of("vLLM", "odel loading took", `odel loading took ([\d.]+) G`, weights),
-	of("vLLM", "total_gpu_memory", `total_gpu_memory \(([\d.]+)GiB\)`, total),
-	of("vLLM", "model weights take", `model weights take ([\d.]+)GiB; non_torch_memory takes ([\d.]+)GiB; PyTorch activation peak memory takes ([\d.]+)GiB; `+
-		`the rest of the memory reserved for KV Cache is ([\d.]+)GiB`, weights, outside, activations, keysValues),
-	of("vLLM", "KV cache memory", `Available KV cache memory: ([\d.]+) GiB`, keysValues),
-	of("vLLM", "KV cache size", `GPU KV cache size: ([\d,]+) tokens`, tokens),
-	of("vLLM", "raph capturing finished", `raph capturing finished in .*took ([\d.]+) GiB`, graphs),
-	of("SGLang", "Load weight end", `Load weight end\..*mem usage=([\d.]+) GB`, weights),
-	of("SGLang", "KV Cache is allocated", `KV Cache is allocated\..*#tokens: (\d+), K size: ([\d.]+) GB, V size: ([\d.]+) GB`, tokens, keysValues, keysValues),
-	of("SGLang", "apture cuda graph end", `apture cuda graph end\..*mem usage=([\d.]+) GB`, graphs),
-	of("SGLang", "max_total_num_tokens", `max_total_num_tokens=(\d+),.*available_gpu_mem=([\d.]+) GB`, tokens, free),
-}
+var startupForms = sync.OnceValue(func() []startupForm {
+	return []startupForm{
+		of("vLLM", "odel loading took", `odel loading took ([\d.]+) G`, weights),
+		of("vLLM", "total_gpu_memory", `total_gpu_memory \(([\d.]+)GiB\)`, total),
+		of("vLLM", "model weights take", `model weights take ([\d.]+)GiB; non_torch_memory takes ([\d.]+)GiB; PyTorch activation peak memory takes ([\d.]+)GiB; `+
+			`the rest of the memory reserved for KV Cache is ([\d.]+)GiB`, weights, outside, activations, keysValues),
+		of("vLLM", "KV cache memory", `Available KV cache memory: ([\d.]+) GiB`, keysValues),
+		of("vLLM", "KV cache size", `GPU KV cache size: ([\d,]+) tokens`, tokens),
+		of("vLLM", "raph capturing finished", `raph capturing finished in .*took ([\d.]+) GiB`, graphs),
+		of("SGLang", "Load weight end", `Load weight end\..*mem usage=([\d.]+) GB`, weights),
+		of("SGLang", "KV Cache is allocated", `KV Cache is allocated\..*#tokens: (\d+), K size: ([\d.]+) GB, V size: ([\d.]+) GB`, tokens, keysValues, keysValues),
+		of("SGLang", "apture cuda graph end", `apture cuda graph end\..*mem usage=([\d.]+) GB`, graphs),
+		of("SGLang", "max_total_num_tokens", `max_total_num_tokens=(\d+),.*available_gpu_mem=([\d.]+) GB`, tokens, free),
+	}
+})
 
 func of(engine, has, text string, into ...func(*Startup) **int64) startupForm {
 	return startupForm{engine, has, regexp.MustCompile(text), into}
@@ -83,7 +86,7 @@ func (s *Startup) Found() bool {
 }
 
 func (s *Startup) read(line string) {
-	for _, f := range startupForms {
+	for _, f := range startupForms() {
 		if s.Engine != "" && s.Engine != f.engine || !strings.Contains(line, f.has) {
 			continue
 		}
