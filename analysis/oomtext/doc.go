@@ -34,6 +34,10 @@
 // A request that takes nearly all that is free (1 % of the device, at least 64 MiB) counts as missing whole: the driver keeps a
 // little for itself.
 //
+// # Starts
+//
+// [Startup] reads what vLLM and SGLang log of memory when they start, where nothing fails.
+//
 // # Memory
 //
 // The text is read once, in a window of 64 KiB, whatever its length and that of its lines.

@@ -8,11 +8,13 @@ import (
 
 	"github.com/memprof/memprof/analysis/oomtext"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/report"
+	"github.com/memprof/memprof/report/layout"
 )
 
-const explainExits = `0 an error was found; 2 wrong usage, no such file, or no error in it;
-  3 memprof failed`
+const explainExits = `0 an error, or a start, was found; 2 wrong usage, no such file, or
+  neither in it; 3 memprof failed`
 
 func newExplainCommand() *cobra.Command {
 	var asJSON bool
@@ -24,7 +26,8 @@ PyTorch 1.0 to 2.14, vLLM, SGLang, JAX, TensorFlow with the dump of its BFC
 allocator, NCCL, CUDA, or the host. In at most 15 lines it says whose bytes fill
 the device, which cause the error's own figures show, and what follows from it.
 It needs no recording and no GPU. Of several errors it takes the first of those
-whose text says most.
+whose text says most. A log without one, of a vLLM or SGLang that starts,
+becomes a table of one GPU: weights, activations, KV cache, graphs, the rest.
 
   capacity           what is live fills the device
   fragmentation      what is reserved and not allocated would have held it
@@ -61,9 +64,16 @@ func explain(stdout io.Writer, stdin io.Reader, name string, asJSON bool) error 
 		defer file.Close()
 		stdin, what = file, name
 	}
-	found, err := oomtext.Read(stdin)
+	var start oomtext.Startup
+	found, err := oomtext.Read(io.TeeReader(stdin, &start))
 	if err != nil {
 		return exit.Usagef("%s: %w", what, err)
+	}
+	if found == nil && start.Found() {
+		if asJSON {
+			return report.StartupJSON(stdout, &start)
+		}
+		return layout.WriteText(stdout, screen.Options(stdout), report.StartupSection(&start))
 	}
 	if found == nil {
 		return exit.Usagef("%s: no out-of-memory error in it: give the log with the line of the error", what)

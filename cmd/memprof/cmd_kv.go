@@ -3,6 +3,9 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"io"
+	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -81,9 +84,13 @@ back. A request that does not fit into the empty cache is rejected.
 
 Requests are CSV with named columns (prompt and output lengths; Azure's names
 are known) or JSONL (Mooncake's). Requests without arrival times wait in a queue
-that is never empty.`
+that is never empty.
 
-const kvExamples = `  memprof kv --requests trace.csv --model opt-13b --memory 12GiB
+Without requests, kv prints sizes: what layers of each kind keep, the pages that
+they share in vLLM, and what sequences of several lengths take of them.`
+
+const kvExamples = `  memprof kv --model path/to/config.json --memory 40GiB --kv-dtype fp8
+  memprof kv --requests trace.csv --model opt-13b --memory 12GiB
   memprof kv --synthetic sharegpt --rate 2 --duration 1h --sampling parallel:4 \
     --model llama-3-8b --memory 40GiB --policy paged:16
   memprof kv --requests trace.jsonl --tensor-parallel 4 --model llama-3-70b \
@@ -103,7 +110,7 @@ const kvExamples = `  memprof kv --requests trace.csv --model opt-13b --memory 1
 func newKVCommand() *cobra.Command {
 	opts := kvOptions{Ranks: 1, Stages: 1, KVDtype: "model", Policies: []string{"max", "pow2", "oracle", "paged:16"}}
 	cmd := &cobra.Command{
-		Use:         "kv (--requests FILE | --synthetic NAME) --model NAME",
+		Use:         "kv [--requests FILE | --synthetic NAME] --model NAME",
 		Short:       "Simulate KV-cache policies on a stream of requests",
 		Long:        kvLong,
 		Annotations: exitCodes(kvExits),
@@ -120,7 +127,7 @@ func newKVCommand() *cobra.Command {
 
 func (o *kvOptions) addFlags(flags *pflag.FlagSet) {
 	o.Load.AddFlags(flags)
-	flags.StringVar(&o.Model, "model", "", "`name` of the model; an unknown name lists them")
+	flags.StringVar(&o.Model, "model", "", "`name` of the model (an unknown one lists them), its Hugging Face folder, or a config.json")
 	flags.Var(&o.BytesPerToken, "bytes-per-token", "bytes of keys and values per token on each GPU, instead of --model")
 	flags.IntVar(&o.MaxLength, "max-length", 0, "most `tokens` in a sequence (default: the model's)")
 	flags.Var(&o.Memory, "memory", "memory of the KV cache on each GPU")
@@ -149,11 +156,14 @@ func (o *kvOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	if model != nil && o.Load.Unset() && o.Steps == 0 {
+		return o.sizes(cmd.OutOrStdout(), model, kinds)
+	}
 	k, err := o.memory(model, kinds)
 	if err != nil {
 		return err
 	}
-	base, err := o.simulation(k)
+	base, err := o.simulation(k, model)
 	if err != nil {
 		return err
 	}
@@ -166,6 +176,9 @@ func (o *kvOptions) run(cmd *cobra.Command) error {
 	}
 	k.Load, base.Saturated = o.Load.Line(), o.Load.Infinite
 	k.Sampling = o.Sampling
+	if model != nil && model.Parameters == 0 { // steps of constant time
+		model = nil
+	}
 	if k.Timing, err = o.Timing.Of(model, o.Ranks); err != nil {
 		return err
 	}
@@ -198,6 +211,11 @@ func (o *kvOptions) model() (*models.Model, []models.LayerKind, error) {
 		return nil, nil, nil
 	}
 	m, err := models.Named(o.Model)
+	if _, missing := os.Stat(o.Model); err != nil && missing == nil {
+		if m, err = models.Open(o.Model); err != nil {
+			return nil, nil, exit.Input(fmt.Errorf("--model: %w", err))
+		}
+	}
 	if err == nil {
 		err = m.Ranks(o.Ranks)
 	}
@@ -235,6 +253,8 @@ func (o *kvOptions) memory(model *models.Model, kinds []models.LayerKind) (*kv.S
 	switch {
 	case o.Card > 0 && model == nil:
 		return nil, exit.Usagef("--card needs --model, for the size of the weights")
+	case o.Card > 0 && model.WeightBytes(1) == 0:
+		return nil, exit.Usagef("--card needs the size of the weights: no *.safetensors are beside %s; give --memory", o.Model)
 	case o.Rest > 0 && o.Card == 0:
 		return nil, exit.Usagef("--rest needs --card: it is a part of that memory")
 	case o.Card > 0:
@@ -252,14 +272,47 @@ func (o *kvOptions) memory(model *models.Model, kinds []models.LayerKind) (*kv.S
 	return k, nil
 }
 
+// sizes prints what layers and sequences take, with no requests to serve.
+func (o *kvOptions) sizes(stdout io.Writer, model *models.Model, kinds []models.LayerKind) error {
+	s := &kv.Sizes{Model: model.Name, Ranks: o.Ranks, Stages: o.Stages}
+	if o.Memory > 0 || o.Card > 0 || o.Rest > 0 {
+		k, err := o.memory(model, kinds)
+		if err != nil {
+			return err
+		}
+		s.Memory, s.Card = &k.Memory, k.Card
+	}
+	if weights := model.WeightBytes(o.Ranks * o.Stages); weights > 0 {
+		s.Weights = &weights
+	}
+	longest := int64(cmp.Or(o.MaxLength, model.MaxLength, 32768))
+	if longest < 1 || longest > models.MostTokens {
+		return exit.Usagef("--max-length %d: want from 1 to %d", longest, models.MostTokens)
+	}
+	block := int64(16)
+	for _, text := range o.Policies {
+		p, err := kvcache.ParsePolicy(text)
+		if err == nil && p.Block > 0 {
+			block = int64(p.Block)
+			break
+		}
+	}
+	if block > models.MostBlock {
+		return exit.Usagef("--policy: blocks of %d tokens: want at most %d", block, models.MostBlock)
+	}
+	lengths := slices.DeleteFunc([]int64{1, 16, 128, 1024, 8192, 32768}, func(n int64) bool { return n >= longest })
+	s.Compute(kinds, block, append(lengths, longest))
+	return printAs(stdout, o.Format, s, kv.SizesSections, kv.SizesJSON)
+}
+
 // simulation returns the options that all policies share.
-func (o *kvOptions) simulation(k *kv.Simulation) (kvcache.Options, error) {
+func (o *kvOptions) simulation(k *kv.Simulation, model *models.Model) (kvcache.Options, error) {
 	base := kvcache.Options{
 		Capacity: k.Memory / k.BytesPerToken, MaxLength: o.MaxLength, Watermark: o.Watermark,
 		Steps: o.Steps, Warmup: o.Warmup, Seed: o.Load.Seed,
 	}
-	if m, err := models.Named(k.Model); err == nil && o.MaxLength == 0 {
-		base.MaxLength = m.MaxLength
+	if model != nil && o.MaxLength == 0 {
+		base.MaxLength = model.MaxLength
 	}
 	check := kvserve.CheckCount
 	if err := cmp.Or(check("max-length", int64(o.MaxLength)), check("steps", o.Steps), check("warmup", o.Warmup)); err != nil {

@@ -28,3 +28,21 @@ func TestExplainedCommands(t *testing.T) {
 		b.record(string(rune('a'+i)), append(strings.Fields(flags)[1:], "--", "true")...)
 	}
 }
+
+// TestExplainStartup: a log without an error, of an engine that starts, is a table of one GPU; one with an error is about that.
+func TestExplainStartup(t *testing.T) {
+	t.Parallel()
+	const started = `the current vLLM instance can use total_gpu_memory (80.00GiB) x gpu_memory_utilization (0.90) = 72.00GiB
+model weights take 15.00GiB; non_torch_memory takes 0.25GiB; PyTorch activation peak memory takes 1.25GiB; the rest of the memory reserved for KV Cache is 55.50GiB.
+GPU KV cache size: 454,656 tokens
+`
+	file := filepath.Join(t.TempDir(), "start.log")
+	mustWrite(t, file, started)
+	out := memprofIn(t, 0, "explain", file)
+	for _, want := range []string{"Memory of one GPU when vLLM started", "weights", "15 GiB", "1.25 GiB", "55.5 GiB", "454,656 tokens", "the rest", "8 GiB", "80 GiB"} {
+		assert.That(t, strings.Contains(out, want), "no %q in\n%s", want, out)
+	}
+	mustWrite(t, file, started+"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 79.19 GiB of which 5.00 MiB is free.\n")
+	out = memprofIn(t, 0, "explain", file)
+	assert.That(t, strings.Contains(out, "20 MiB") && !strings.Contains(out, "started"), "%s", out)
+}

@@ -61,3 +61,36 @@ func TestCalibrate(t *testing.T) {
 	out := b.mustExit(2, "kv", "calibrate", "../../samples/resnet50")
 	assert.That(t, strings.Contains(out, "memprof.kv"), "no steps: %s", out)
 }
+
+const kvConfigs = "../../analysis/kvcache/models/testdata/"
+
+// TestKVOfConfig: a config.json stands for a model, with requests and without. Of Llama 3 8B's 131,072 bytes a token, 1 GiB
+// holds 512 blocks of 16.
+func TestKVOfConfig(t *testing.T) {
+	t.Parallel()
+	config := kvConfigs + "llama-3-8b.json"
+	out := memprofIn(t, 0, "kv", "--model", config, "--memory", "1GiB")
+	for _, want := range []string{"KV cache of llama-3-8b", "131,072 bytes a token", "1 GiB: 512 pages", "8,192"} {
+		assert.That(t, strings.Contains(out, want), "no %q in\n%s", want, out)
+	}
+	assert.That(t, !strings.Contains(out, "weights"), "no weights are there:\n%s", out)
+	out = memprofIn(t, 0, "kv", "--model", config, "--memory", "1GiB", "--kv-dtype", "fp8", "--tensor-parallel", "8", "--policy", "hybrid:32")
+	assert.That(t, strings.Contains(out, "8,192 bytes a token") && strings.Contains(out, "4,096 pages · on each of 8 GPUs"), "%s", out)
+	simulated := []string{"kv", "--synthetic", "alpaca", "--rate", "2", "--duration", "1m", "--memory", "1GiB", "--policy", "paged:16", "--json", "--timing", "20ms", "--model"}
+	var got, want struct {
+		Slots    int64
+		Policies json.RawMessage
+	}
+	assert.NoError(t, json.Unmarshal([]byte(memprofIn(t, 0, append(simulated, config)...)), &got))
+	assert.NoError(t, json.Unmarshal([]byte(memprofIn(t, 0, append(simulated, "llama-3-8b")...)), &want))
+	assert.That(t, got.Slots == 8192 && string(got.Policies) == string(want.Policies), "%d slots, and\n%s\nwant\n%s", got.Slots, got.Policies, want.Policies)
+	for _, c := range []struct{ want, model, flag, value string }{
+		{"no *.safetensors are beside", config, "--card", "80GiB"}, {"want from 1 to 134217728", config, "--max-length", "1000000000"},
+		{"blocks of 2000000 tokens", config, "--policy", "paged:2000000"}, {"llama-3-8b has 32 heads", config, "--tensor-parallel", "3"},
+		{"kv_test.go: at byte", "kv_test.go", "--memory", "1GiB"}, {"config.json: no such file", ".", "--memory", "1GiB"},
+		{"unknown model", "gone.json", "--memory", "1GiB"}, {"either --requests or --synthetic", config, "--rate=2", "--memory=1GiB"},
+	} {
+		out := memprofIn(t, 2, "kv", "--model", c.model, c.flag, c.value)
+		assert.That(t, strings.Contains(out, c.want), "%s %s: %q, want %q", c.flag, c.value, out, c.want)
+	}
+}

@@ -145,6 +145,8 @@ func documents(t *testing.T) map[string][][]byte {
 	}
 	add("diff", exit.Fine, "diff", "--json", "--base", imported, "--base", cut, "--new", cut, "--new", imported)
 	add("kv", exit.Fine, "kv", "--json", "--synthetic", "sharegpt", "--rate", "inf", "--steps", "50", "--model", "llama-3-8b", "--memory", "12GiB")
+	add("kv-sizes", exit.Fine, "kv", "--json", "--model", kvConfigs+"jamba-v0.1.json", "--policy", "max,hybrid:16")
+	add("kv-sizes", exit.Fine, "kv", "--json", "--model", "llama-3-8b", "--card", "80GiB")
 	add("import", exit.Fine, "import", "--json", "-o", filepath.Join(t.TempDir(), "run"), samples+"snapshots/native.pickle.gz")
 	add("report-at", exit.Fine, "report", "--json", "--at", "5000", samples+"gpt2")
 	docs["report-at"] = append(docs["report-at"], mustRead(t, "../../report/testdata/moments.json"))
@@ -180,6 +182,14 @@ func documents(t *testing.T) map[string][][]byte {
 	const ranOut = "../../analysis/oomtext/testdata/texts/"
 	for _, text := range []string{"torch29-other-ranks", "vllm-no-blocks", "tensorflow-dump-whole", "host-worker-killed", "torch-reserved-fragmentation"} {
 		add("explain", exit.Fine, "explain", "--json", ranOut+text+".txt")
+	}
+	for _, log := range []string{
+		"total_gpu_memory (80GiB)\nmodel weights take 15GiB; non_torch_memory takes 1GiB; PyTorch activation peak memory takes 1GiB; the rest of the memory reserved for KV Cache is 5GiB",
+		"max_total_num_tokens=1, available_gpu_mem=1 GB\nCapture cuda graph end. mem usage=1 GB",
+	} {
+		file := filepath.Join(dir, "start.log")
+		mustWrite(t, file, log)
+		add("explain-start", exit.Fine, "explain", "--json", file)
 	}
 	add("doctor", exit.Fine, "doctor", "--json")
 	script := filepath.Join(dir, "script")

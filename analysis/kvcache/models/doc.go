@@ -18,6 +18,17 @@
 //	cross     the Window tokens of an encoder, whatever t is
 //	state     one state of Bytes bytes, whatever t is
 //
+// # Pages
+//
+// Layout is how vLLM divides a cache into pages of one size, which layers of all kinds share.
+//
+// # Configurations
+//
+// Open reads a model from its config.json: the type of the cache's elements, heads (GQA), latents (MLA), windows, layers
+// that share the cache of others, and states of Mamba 1 and 2, gated delta nets, Kimi's delta attention and short
+// convolutions. A convolution keeps its last inputs but one kernel's first, in the type of the model. Where GPUs divide
+// the heads they divide states too, but for the B and C of Mamba 2 if there is one group of them.
+//
 // # Cards
 //
 // Card divides the memory of one GPU: weights, KV cache and the rest, which sum to its total.

@@ -17,6 +17,10 @@ type LayerKind struct {
 	// encoder gives Cross layers.
 	Window int
 	Bytes  int64 // on each GPU, of a token in one layer; of the state of a sequence in one layer for State
+	// Heads and Size are of a model's own layers: heads of keys and values, and elements of a token in one of them, keys
+	// and values together. 0: those of the model.
+	Heads, Size int
+	Copied      int64 // bytes of a State that no number of GPUs divides
 }
 
 // Keep is what a layer keeps of a sequence.
@@ -53,8 +57,8 @@ func (l *LayerKind) parseNumber(text string) (err error) {
 		}
 		return nil
 	}
-	if l.Bytes, err = plain.ParseSize(text); err == nil && l.Bytes < 1 {
-		err = fmt.Errorf("a state of %d bytes: want more", l.Bytes)
+	if l.Bytes, err = plain.ParseSize(text); err == nil && (l.Bytes < 1 || l.Bytes > mostState) {
+		err = fmt.Errorf("a state of %d bytes: want from 1 to %d", l.Bytes, int64(mostState))
 	}
 	return err
 }
@@ -73,7 +77,7 @@ func ParseLayers(text string) ([]LayerKind, error) {
 			}
 		}
 		n, err := strconv.Atoi(layers)
-		if k.Keep == math.MaxUint8 || !counted || err != nil || n < 1 || numbered == (k.Keep == Full) {
+		if k.Keep == math.MaxUint8 || !counted || err != nil || n < 1 || n > mostLayers || numbered == (k.Keep == Full) {
 			return nil, fmt.Errorf("layers %q: want full:N, sliding/WINDOW:N, chunked/LENGTH:N, cross/TOKENS:N or state/SIZE:N", part)
 		}
 		k.Layers = n

@@ -31,3 +31,28 @@ func TestLayersRefused(t *testing.T) {
 		assert.That(t, err != nil, "%q: %+v", wrong, kinds)
 	}
 }
+
+// TestUnify: pages by hand. Groups are of as many layers as the rarest kind has; what is left over is padding.
+func TestUnify(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		kinds string
+		bytes int64 // of a token in a layer
+		want  Layout
+	}{
+		{"10 and 52 layers: six groups, of which the last has 2 layers", "full:10,sliding/1024:52", 100, Layout{Page: 10 * 16 * 100, Size: 10, Groups: []LayerGroups{
+			{LayerKind{Keep: Full, Layers: 10, Bytes: 100}, 1, 16}, {LayerKind{Keep: Sliding, Layers: 52, Window: 1024, Bytes: 100}, 6, 16},
+		}}},
+		{"blocks get longer until they hold a state: 48 tokens for 4,500 bytes", "full:4,state/4500B:28", 100, Layout{Page: 4 * 48 * 100, Size: 4, Groups: []LayerGroups{
+			{LayerKind{Keep: Full, Layers: 4, Bytes: 100}, 1, 48}, {LayerKind{Keep: State, Layers: 28, Bytes: 4500}, 7, 1},
+		}}},
+		{"12 and 13 layers: one group each, of which the first has an empty place", "full:13,sliding/128:12", 100, Layout{Page: 13 * 16 * 100, Size: 13, Groups: []LayerGroups{
+			{LayerKind{Keep: Full, Layers: 13, Bytes: 100}, 1, 16}, {LayerKind{Keep: Sliding, Layers: 12, Window: 128, Bytes: 100}, 1, 16},
+		}}},
+	} {
+		kinds, err := ParseLayers(test.kinds)
+		assert.NoError(t, err)
+		m := Model{KVHeads: 1, HeadSize: int(test.bytes) / 2, DtypeBytes: 1}
+		assert.Diff(t, test.want, Unify(m.Kinds(kinds, 1), 16), "%s", test.name)
+	}
+}

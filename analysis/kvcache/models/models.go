@@ -8,18 +8,23 @@ import (
 type Model struct {
 	Name       string
 	Layers     int
-	Heads      int   // of queries
-	KVHeads    int   // of keys and values, at most Heads
-	HeadSize   int   // elements of a head
-	DtypeBytes int   // of an element of weights, and of keys and values unless KVBytes says otherwise
-	Parameters int64 // all of them, shared embeddings once
-	MaxLength  int   // tokens of a sequence
-	KVBytes    int   // of an element of keys and values, where it is not DtypeBytes; else 0
+	Heads      int         // of queries
+	KVHeads    int         // of keys and values, at most Heads
+	HeadSize   int         // elements of a head
+	DtypeBytes int         // of an element of weights, and of keys and values unless KVBytes says otherwise
+	Parameters int64       // all of them, shared embeddings once
+	MaxLength  int         // tokens of a sequence
+	KVBytes    int         // of an element of keys and values, where it is not DtypeBytes; else 0
+	Weights    int64       // bytes of all of them, where these are not Parameters of DtypeBytes; else 0
+	Own        []LayerKind // layers, where they do not all keep every token; else nil
 }
 
 // Kinds are the model's layers by what they keep, with the bytes on each of so many GPUs: the given ones, or the
 // model's own. Their number replaces Layers, of which states have no keys and values.
 func (m *Model) Kinds(given []LayerKind, ranks int) []LayerKind {
+	if given == nil {
+		given = m.Own
+	}
 	if given == nil {
 		given = layersOf[m.Name]
 	}
@@ -28,9 +33,12 @@ func (m *Model) Kinds(given []LayerKind, ranks int) []LayerKind {
 	}
 	var out []LayerKind
 	for _, k := range given {
-		if k.Keep == State {
-			k.Bytes = share(k.Bytes, ranks)
-		} else {
+		switch {
+		case k.Keep == State:
+			k.Bytes = share(k.Bytes-k.Copied, ranks) + k.Copied
+		case k.Heads > 0:
+			k.Bytes = int64(max(1, k.Heads/ranks)) * int64(k.Size) * int64(m.kvBytes())
+		default:
 			k.Bytes = 2 * m.TensorTokenBytes(ranks)
 		}
 		out = append(out, k)
@@ -76,6 +84,9 @@ func (m *Model) BytesPerToken(ranks int) int64 {
 
 // WeightBytes are the model's weights on each of so many GPUs, divided evenly and rounded up.
 func (m *Model) WeightBytes(ranks int) int64 {
+	if m.Weights > 0 {
+		return share(m.Weights, ranks)
+	}
 	return share(m.Parameters*int64(m.DtypeBytes), ranks)
 }
 

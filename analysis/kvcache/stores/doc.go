@@ -46,7 +46,7 @@
 //
 // Layers do not all keep the same of a sequence (layered.go; package models has the kinds).
 //
-// Hybrid: layers form groups of equally many layers of one kind (layered_layout.go). Each group of a sequence has a block table of
+// Hybrid: layers form groups of equally many layers of one kind (models.Layout). Each group of a sequence has a block table of
 // its own, and all blocks are pages of one size. So a sliding layer gives back the pages that its window has left. A
 // group that has fewer layers leaves a part of each page empty; so do kinds whose tokens do not divide a page.
 //

@@ -14,7 +14,7 @@ import (
 // any. A slot is no whole part of a page, so shares are rounded down, and the rest is rounding. Nothing is shared.
 type layeredStore struct {
 	options   kvcache.Options
-	layout    pageLayout
+	layout    models.Layout
 	pages     int64 // of the memory
 	free      int64
 	watermark int64
@@ -37,14 +37,14 @@ func newLayered(o kvcache.Options) *layeredStore {
 	s := &layeredStore{options: o, width: int64(max(1, o.Sampling.Width))}
 	if o.Policy.Kind == kvcache.Uniform {
 		// One page has a block in all layers. What tokens need in them is worked out apart.
-		s.layout = pageLayout{page: o.Policy.Slot * int64(o.Policy.Block)}
+		s.layout = models.Layout{Page: o.Policy.Slot * int64(o.Policy.Block)}
 		for _, k := range kinds {
-			s.layout.groups = append(s.layout.groups, layerGroups{LayerKind: k, block: int64(o.Policy.Block)})
+			s.layout.Groups = append(s.layout.Groups, models.LayerGroups{LayerKind: k, Block: int64(o.Policy.Block)})
 		}
 	} else {
-		s.layout = unify(kinds, int64(o.Policy.Block))
+		s.layout = models.Unify(kinds, int64(o.Policy.Block))
 	}
-	s.pages = o.Capacity * o.Policy.Slot / s.layout.page
+	s.pages = o.Capacity * o.Policy.Slot / s.layout.Page
 	s.free = s.pages
 	s.watermark = int64(math.Floor(o.Watermark * float64(s.pages)))
 	n := len(kinds)
@@ -55,7 +55,7 @@ func newLayered(o kvcache.Options) *layeredStore {
 // encoder is the tokens of an encoder, which under Uniform every layer keeps.
 func (s *layeredStore) encoder() int64 {
 	var tokens int64
-	for _, g := range s.layout.groups {
+	for _, g := range s.layout.Groups {
 		if g.Keep == models.Cross {
 			tokens = max(tokens, int64(g.Window))
 		}
@@ -65,20 +65,20 @@ func (s *layeredStore) encoder() int64 {
 
 // of returns what a sequence of so many tokens has: pages, and by kind bytes held and needed.
 func (s *layeredStore) of(tokens int64) (total int64, held, needed []int64) {
-	held, needed = make([]int64, len(s.layout.groups)), make([]int64, len(s.layout.groups))
+	held, needed = make([]int64, len(s.layout.Groups)), make([]int64, len(s.layout.Groups))
 	if s.options.Policy.Kind != kvcache.Uniform {
-		for i := range s.layout.groups {
-			pages, bytes := s.layout.groups[i].pages(tokens)
+		for i := range s.layout.Groups {
+			pages, bytes := s.layout.Groups[i].Pages(tokens)
 			total += pages
-			held[i], needed[i] = pages*s.layout.page, bytes
+			held[i], needed[i] = pages*s.layout.Page, bytes
 		}
 		return total, held, needed
 	}
 	block := int64(s.options.Policy.Block)
 	blocks := roundUp(tokens+s.encoder(), block) / block
 	var states int64
-	for i := range s.layout.groups {
-		g := &s.layout.groups[i]
+	for i := range s.layout.Groups {
+		g := &s.layout.Groups[i]
 		from, to := g.Kept(tokens)
 		needed[i] = (to - from) * g.Bytes * int64(g.Layers)
 		if g.Keep == models.State {
@@ -88,7 +88,7 @@ func (s *layeredStore) of(tokens int64) (total int64, held, needed []int64) {
 		}
 		held[i] = blocks * block * g.Bytes * int64(g.Layers)
 	}
-	return blocks + roundUp(states, s.layout.page)/s.layout.page, held, needed
+	return blocks + roundUp(states, s.layout.Page)/s.layout.Page, held, needed
 }
 
 func (s *layeredStore) Possible(r *kvcache.Request) bool {
@@ -98,15 +98,15 @@ func (s *layeredStore) Possible(r *kvcache.Request) bool {
 // most is the most pages that a sequence of a request has at any length: chunks end, so that is not always the last.
 func (s *layeredStore) most(r *kvcache.Request) int64 {
 	most, _, _ := s.of(int64(r.Length()))
-	for _, g := range s.layout.groups {
+	for _, g := range s.layout.Groups {
 		if w := int64(g.Window); g.Keep == models.Chunked && int64(r.Length()) > w {
 			pages, _, _ := s.of(int64(r.Length()) / w * w)
 			most = max(most, pages)
 		}
 	}
-	for _, g := range s.layout.groups {
+	for _, g := range s.layout.Groups {
 		if g.Keep == models.Sliding && s.options.Policy.Kind == kvcache.Hybrid {
-			most += g.groups // where the window begins and ends within blocks
+			most += g.Groups // where the window begins and ends within blocks
 		}
 	}
 	return most
@@ -172,8 +172,8 @@ func (s *layeredStore) Shares(head *kvcache.Request) kvcache.Shares {
 		needed += n
 	}
 	slot := s.options.Policy.Slot
-	used := (s.pages - s.free) * s.layout.page
-	out := kvcache.Shares{Token: needed / slot, Internal: (used - needed) / slot, Idle: s.free * s.layout.page / slot}
+	used := (s.pages - s.free) * s.layout.Page
+	out := kvcache.Shares{Token: needed / slot, Internal: (used - needed) / slot, Idle: s.free * s.layout.Page / slot}
 	out.Rounding = s.options.Capacity - out.Token - out.Internal - out.Idle
 	if head != nil {
 		pages, _, _ := s.of(int64(head.Prompt))
@@ -195,8 +195,8 @@ func (s *layeredStore) Weigh(weight int64) {
 
 func (s *layeredStore) Kinds() []kvcache.KindUse {
 	var out []kvcache.KindUse
-	for i, g := range s.layout.groups {
-		u := kvcache.KindUse{Kind: g.LayerKind, Block: g.block, Page: s.layout.page, Groups: g.groups}
+	for i, g := range s.layout.Groups {
+		u := kvcache.KindUse{Kind: g.LayerKind, Block: g.Block, Page: s.layout.Page, Groups: g.Groups}
 		if s.weight > 0 {
 			u.Held, u.Needed = s.sumHeld[i]/s.weight, s.sumNeeded[i]/s.weight
 		}
@@ -204,3 +204,6 @@ func (s *layeredStore) Kinds() []kvcache.KindUse {
 	}
 	return out
 }
+
+// roundUp returns x rounded up to a multiple of unit.
+func roundUp(x, unit int64) int64 { return (x + unit - 1) / unit * unit }

@@ -3,8 +3,6 @@ package stores
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/memprof/memprof/analysis/kvcache"
 	"github.com/memprof/memprof/analysis/kvcache/models"
 	"github.com/memprof/memprof/trace/tracetest/assert"
@@ -40,30 +38,8 @@ func TestWasteOfUniformCaches(t *testing.T) {
 			}
 			waste := 1 - float64(used)/float64(all)
 			t.Logf("%s, %d: %.2f %% of %d bytes in %d pages", test.model, policy.kind, 100*waste, all, pages)
-			assert.That(t, waste >= policy.least && waste <= policy.most && all <= pages*s.layout.page,
+			assert.That(t, waste >= policy.least && waste <= policy.most && all <= pages*s.layout.Page,
 				"%s, %d: waste %v, want %v to %v", test.model, policy.kind, waste, policy.least, policy.most)
 		}
-	}
-}
-
-// TestUnify: pages by hand. Groups are of as many layers as the rarest kind has; what is left over is padding.
-func TestUnify(t *testing.T) {
-	for _, test := range []struct {
-		name  string
-		kinds string
-		bytes int64 // of a token in a layer
-		want  pageLayout
-	}{
-		{"10 and 52 layers: six groups, of which the last has 2 layers", "full:10,sliding/1024:52", 100, pageLayout{page: 10 * 16 * 100, groups: []layerGroups{
-			{models.LayerKind{Keep: models.Full, Layers: 10, Bytes: 100}, 1, 16}, {models.LayerKind{Keep: models.Sliding, Layers: 52, Window: 1024, Bytes: 100}, 6, 16},
-		}}},
-		{"blocks get longer until they hold a state: 48 tokens for 4,500 bytes", "full:4,state/4500B:28", 100, pageLayout{page: 4 * 48 * 100, groups: []layerGroups{
-			{models.LayerKind{Keep: models.Full, Layers: 4, Bytes: 100}, 1, 48}, {models.LayerKind{Keep: models.State, Layers: 28, Bytes: 4500}, 7, 1},
-		}}},
-	} {
-		kinds, err := models.ParseLayers(test.kinds)
-		assert.NoError(t, err)
-		m := models.Model{KVHeads: 1, HeadSize: int(test.bytes) / 2, DtypeBytes: 1}
-		assert.Diff(t, test.want, unify(m.Kinds(kinds, 1), 16), cmp.AllowUnexported(pageLayout{}, layerGroups{}), "%s", test.name)
 	}
 }

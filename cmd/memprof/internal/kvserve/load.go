@@ -111,6 +111,11 @@ func (l *Load) Prepare(stdin io.Reader, limit int, steps int64) error {
 	return nil
 }
 
+// Unset says whether no flag chooses requests.
+func (l *Load) Unset() bool {
+	return l.Requests == "" && l.Synthetic == "" && len(l.Rates) == 0 && l.Duration == 0 && !l.Draw && l.Longest == 0 && l.Prefix == 0
+}
+
 // Paced says whether requests arrive at the rates, and not at the file's times.
 func (l *Load) Paced() bool { return len(l.Rates) > 0 }
 

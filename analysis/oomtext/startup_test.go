@@ -1,0 +1,79 @@
+package oomtext
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
+)
+
+// Logs of starts: vLLM's first engine (gateway-api-inference-extension#550), its second, and SGLang (sglang#18263).
+const (
+	startedV0 = `INFO 03-21 20:15:45 [worker.py:267] Memory profiling takes 34.26 seconds
+INFO 03-21 20:15:45 [worker.py:267] the current vLLM instance can use total_gpu_memory (79.19GiB) x gpu_memory_utilization (0.90) = 71.27GiB
+INFO 03-21 20:15:45 [worker.py:267] model weights take 12.55GiB; non_torch_memory takes 0.16GiB; PyTorch activation peak memory takes 2.38GiB; the rest of the memory reserved for KV Cache is 56.18GiB.
+INFO 03-21 20:15:46 [executor_base.py:111] # cuda blocks: 7191, # CPU blocks: 512
+INFO 03-21 20:16:20 [model_runner.py:1570] Graph capturing finished in 20 secs, took 0.50 GiB`
+	startedV1 = `(Worker_TP0 pid=34322) INFO 05-06 20:59:57 [default_loader.py:384] Loading weights took 24.84 seconds
+(Worker_TP0 pid=34322) INFO 05-06 20:59:59 [gpu_model_runner.py:4879] Model loading took 12.66 GiB memory and 31.657031 seconds
+(Worker_TP1 pid=34323) INFO 05-06 20:59:59 [gpu_model_runner.py:4879] Model loading took 12.75 GiB memory and 31.657031 seconds
+(Worker_TP0 pid=34322) INFO 05-06 21:00:59 [gpu_worker.py:298] Available KV cache memory: 8.25 GiB
+(EngineCore pid=34300) INFO 05-06 21:00:59 [kv_cache_utils.py:1087] GPU KV cache size: 178,880 tokens
+(Worker_TP0 pid=34322) INFO 05-06 21:01:20 [gpu_model_runner.py:5993] Graph capturing finished in 12 secs, took 0.75 GiB
+`
+	startedSGLang = `[2026-07-15 13:14:53] Load weight end. elapsed=19.09 s, type=Qwen3MoeForCausalLM, avail mem=230.20 GB, mem usage=56.98 GB.
+[2026-07-15 13:14:54] KV Cache is allocated. dtype: torch.bfloat16, #tokens: 1669816, K size: 76.44 GB, V size: 76.44 GB
+[2026-07-15 13:14:54] Memory pool end. avail mem=74.01 GB
+[2026-07-15 13:15:20] Capture cuda graph end. Time elapsed: 11.35 s. mem usage=1.25 GB. avail mem=11.25 GB.
+[2026-07-15 13:15:21] max_total_num_tokens=1669816, chunked_prefill_size=8192, max_prefill_tokens=16384, context_len=40960, available_gpu_mem=11.25 GB
+`
+)
+
+// TestStartup: every figure of each log, to the byte that its decimals stand for, however the log is cut into writes.
+func TestStartup(t *testing.T) {
+	gib := func(hundredths int64) int64 { return (hundredths<<30 + 50) / 100 }
+	type row struct{ total, weights, activations, outside, kv, tokens, graphs, free int64 }
+	for _, c := range []struct {
+		log, engine string
+		want        row
+	}{
+		{startedV0, "vLLM", row{total: gib(7919), weights: gib(1255), activations: gib(238), outside: gib(16), kv: gib(5618), graphs: gib(50)}},
+		{startedV1, "vLLM", row{weights: gib(1266), kv: gib(825), tokens: 178_880, graphs: gib(75)}},
+		{startedSGLang, "SGLang", row{weights: gib(5698), kv: 2 * gib(7644), tokens: 1_669_816, graphs: gib(125), free: gib(1125)}},
+	} {
+		for _, size := range []int{1, 100, len(c.log)} {
+			var s Startup
+			for from := 0; from < len(c.log); from += size {
+				n, err := s.Write([]byte(c.log[from:min(len(c.log), from+size)]))
+				assert.That(t, err == nil && n > 0, "%v", err)
+			}
+			assert.That(t, s.Found(), "%.40s: nothing found", c.log)
+			or0 := func(p *int64) int64 {
+				if p == nil {
+					return 0
+				}
+				return *p
+			}
+			got := row{or0(s.Total), or0(s.Weights), or0(s.Activations), or0(s.Outside), or0(s.KV), or0(s.Tokens), or0(s.Graphs), or0(s.Free)}
+			assert.Equal(t, got, c.want, "%.40s", c.log)
+			assert.Equal(t, s.Engine, c.engine)
+			if w := c.want; w.total > 0 {
+				assert.Equal(t, *s.Rest(), w.total-w.weights-w.activations-w.outside-w.kv-w.graphs)
+			} else {
+				assert.That(t, s.Rest() == nil, "a rest of an unknown total: %v", s.Rest())
+			}
+		}
+	}
+}
+
+// TestNoStartup: absurd figures and other lines are left out; a line without end takes no memory.
+func TestNoStartup(t *testing.T) {
+	var s Startup
+	for _, line := range []string{"Model loading took 1e9 GiB\n", "Model loading took 99999999999.5 GiB\n", "GPU KV cache size: 9,999,999,999,999,999,999 tokens\n", "Model loading took . GiB\n"} {
+		_, err := s.Write([]byte(line))
+		assert.NoError(t, err)
+	}
+	_, err := s.Write([]byte(strings.Repeat("x", 1<<20)))
+	assert.That(t, err == nil && len(s.line) == startupLine && cap(s.line) <= 2*startupLine, "%d bytes kept", cap(s.line))
+	assert.That(t, !s.Found(), "%+v", s)
+}
