@@ -3,6 +3,7 @@ package main
 import (
 	"regexp"
 	"strconv"
+	"sync"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -11,7 +12,7 @@ import (
 )
 
 // synchronised is a line of the simulated driver's log in which somebody waits for the device.
-var synchronised = regexp.MustCompile(`(?m)^\d+ cu(Ctx|Stream|Event)Synchronize\b`)
+var synchronised = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?m)^\d+ cu(Ctx|Stream|Event)Synchronize\b`) })
 
 // atRest demands that a job that repeats itself comes to rest on the simulated device: from an
 // iteration on nothing is mapped, nothing taken for a request, nothing reclaimed, and nobody waits
@@ -66,7 +67,7 @@ func atRest(ts *testscript.TestScript, neg bool, args []string) {
 	if iterations < from+5 || allocs == 0 {
 		ts.Fatalf("%s: %d iterations, with %d allocations from the %dth on: nothing to tell rest by", args[0], iterations, allocs, from)
 	}
-	if calls := len(synchronised.FindAllString(ts.ReadFile(args[2]), -1)); calls != waits {
+	if calls := len(synchronised().FindAllString(ts.ReadFile(args[2]), -1)); calls != waits {
 		ts.Fatalf("%s: the driver was waited for %d times, and the events say %d", args[0], calls, waits)
 	}
 }

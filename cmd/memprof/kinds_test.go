@@ -5,6 +5,7 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -14,13 +15,13 @@ import (
 )
 
 // kindsBlock is the list of kinds in the header of the hook.
-var kindsBlock = regexp.MustCompile(`(?s)(\nenum memprof_kind \{\n)(.*?)(\n?\};\n)`)
+var kindsBlock = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?s)(\nenum memprof_kind \{\n)(.*?)(\n?\};\n)`) })
 
 // TestKindsOfTheHook holds the list of kinds in record.h to trace/kind.go. With -update it is written anew.
 func TestKindsOfTheHook(t *testing.T) {
 	const header = "../../hooks/capture/spool/record.h"
 	text := read(t, "hooks/capture/spool/record.h")
-	found := kindsBlock.FindStringSubmatch(text)
+	found := kindsBlock().FindStringSubmatch(text)
 	assert.Must(t, found != nil, "%s has no enum memprof_kind", header)
 	want := strings.Join(kindLines(), "\n")
 	if found[2] == want {

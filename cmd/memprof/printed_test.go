@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"unicode"
@@ -68,23 +69,27 @@ func rename(t testing.TB, part, name string) {
 }
 
 // ours are the lines that may begin as commands do: check's own annotations.
-var ours = regexp.MustCompile(`^::(error|warning) (file=[^,:]*,line=\d+,)?title=[^:]*::expected [^:]`)
+var ours = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^::(error|warning) (file=[^,:]*,line=\d+,)?title=[^:]*::expected [^:]`)
+})
 
 // packed is the data of a page, which diff --html does not print to a terminal: compressed, in 7 bits a character.
-var packed = regexp.MustCompile(`(?s)(<script type="application/octet-stream" id="\w+" data-bytes="\d+">).*?</script>`)
+var packed = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?s)(<script type="application/octet-stream" id="\w+" data-bytes="\d+">).*?</script>`)
+})
 
 // demandPlain fails where text would steer a terminal or a CI.
 func demandPlain(t testing.TB, what string, text []byte) {
 	t.Helper()
 	assert.That(t, utf8.Valid(text), "%s: not UTF-8: %q", what, text)
-	text = packed.ReplaceAll(text, []byte("$1</script>"))
+	text = packed().ReplaceAll(text, []byte("$1</script>"))
 	for line := range strings.Lines(string(text)) {
 		line = strings.TrimSuffix(line, "\n")
 		at := strings.IndexFunc(line, func(r rune) bool { return r != '\t' && r != ' ' && !unicode.IsPrint(r) })
 		if at >= 0 {
 			t.Errorf("%s: a raw %q in the line %q", what, []rune(line[at:])[0], line)
 		}
-		assert.That(t, !strings.HasPrefix(strings.TrimSpace(line), "::") || ours.MatchString(line), "%s: a command to the runner: %q", what, line)
+		assert.That(t, !strings.HasPrefix(strings.TrimSpace(line), "::") || ours().MatchString(line), "%s: a command to the runner: %q", what, line)
 		assert.That(t, !strings.Contains(line, "##[") && !strings.Contains(line, "##vso["), "%s: a command of the old form: %q", what, line)
 	}
 }
