@@ -40,7 +40,7 @@ let a language model call tools. It has eight, which read and never write:
 An answer is part of what the verb prints with --json (memprof help json), at
 most 5,000 bytes of it, which are 2,000 tokens; it says what it leaves out. No
 file is read but those in the folders DIR, and no link that leads out of them is
-followed. A client is told so:
+followed. A client needs this entry:
 
   {"mcpServers": {"memprof": {"command": "memprof", "args": ["mcp", "/runs"]}}}`,
 		Annotations: exitCodes("0 the client closed the connection; 2 wrong usage, or no such folder;\n  3 memprof failed"),

@@ -97,7 +97,7 @@ func (f mcpFolders) find(path string) (string, error) {
 
 const (
 	mostEntries = 100_000 // files below a recording, or a folder of recordings
-	mostListed  = 200     // recordings that a client is told of
+	mostListed  = 200     // recordings whose names a client gets
 )
 
 var errListed = errors.New("enough")
@@ -132,7 +132,7 @@ func (f mcpFolders) recordings() []string {
 	return slices.Compact(names)
 }
 
-// instructions are what a client's model is told of the tools.
+// instructions say how to use the tools, and name the recordings. A client gives them to its model.
 func (f mcpFolders) instructions() string {
 	names := f.recordings()
 	text := "memprof's recordings of the GPU memory of jobs. Start with findings. Sizes are bytes, times nanoseconds; a field that is unknown is left out. " +

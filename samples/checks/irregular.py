@@ -33,7 +33,7 @@ def irregular_steps(suite):
     for name, memory in JOBS.items():
         job = suite.job("irregular", "--job", name)
         try:
-            rounds = suite.rounds(name, job, KINDS, memory, pairs=2, seconds=25)
+            rounds = suite.rounds(name, job, KINDS, memory, pairs=2, seconds=18)
         except Failed as failed:  # the others' figures are worth having
             wrong.append(str(failed))
             continue

@@ -1,24 +1,11 @@
-"""Tests of in_turns.py that need no GPU: run by make test."""
+"""The arithmetic of in_turns.py; cmd/memprof/testdata/script/study/in_turns.txtar has its jobs."""
 
 import os
 import sys
-import tempfile
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import in_turns
-
-# Trains as a job with --in-turns does: each step takes as many milliseconds as it says.
-JOB = """
-import sys
-for line in sys.stdin:
-    print("turn " + " ".join("%d" % (int(sys.argv[1]) + i) for i in range(int(line))), flush=True)
-"""
-
-
-def job(milliseconds, folder):
-    return in_turns.Job([sys.executable, "-c", JOB, str(milliseconds)], os.path.join(folder, f"err{milliseconds}"))
-
 
 class InTurnsTest(unittest.TestCase):
     def test_steps_are_compared_by_iteration(self):
@@ -34,16 +21,6 @@ class InTurnsTest(unittest.TestCase):
         rounds = [[[float(n)]] for n in range(1, 101)]
         self.assertEqual(in_turns.ratio(rounds, [[[1.0]]] * 100), (50.5, 40, 61))  # 39 on each side, as the tables of the sign test say
         self.assertEqual(in_turns.ratio(rounds[:3], [[[1.0]]] * 3), (2, 1, 3))
-
-    def test_turns(self):
-        with tempfile.TemporaryDirectory() as folder:
-            kinds = {kind: [job(ms + k, folder) for k in range(2)] for kind, ms in (("a", 200), ("b", 400))}
-            rounds = in_turns.measure(kinds, 1, 0)
-            few = in_turns.processors(0, 1)[-in_turns.PROCESSORS :]
-            self.assertEqual({frozenset(os.sched_getaffinity(one.process.pid)) for of in kinds.values() for one in of}, {frozenset(few)})
-            self.assertEqual([one.end()[0] for of in kinds.values() for one in of], [0] * 4)
-        self.assertEqual(rounds["a"], [[[201, 202], [202, 203]]] * 2)  # without the first of three
-        self.assertEqual(rounds["b"], [[[401, 402], [402, 403]]] * 2)
 
 
 if __name__ == "__main__":

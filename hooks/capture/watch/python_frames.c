@@ -206,8 +206,8 @@ bool python_frame_text(const struct python_frame *frame, char *text, size_t size
   return true;
 }
 
-// Code objects that are pinned, and the frames that are to be: of a thread that had them when it asked. The main thread is told to pin
-// them, and does so between two of its instructions: if it asked itself, the frames are still there. It may wait in a call for as long as the
+// Code objects that are pinned, and the frames that are to be: of a thread that had them when it asked. The main thread gets a pending call that pins
+// them, and runs it between two of its instructions: if it asked itself, the frames are still there. It may wait in a call for as long as the
 // process lives. So a thread of the hook, the pinner, looks at the asking threads' stacks now and then, as long as somebody asks.
 static struct intern pinned = {.item_bytes = sizeof(uintptr_t)};
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // of both
@@ -217,7 +217,7 @@ static struct asked {
   struct python_frame frame;
 } asked[MOST_ASKED];
 static size_t asked_count;
-static bool expected;  // the main thread has been told
+static bool expected;  // the main thread has a pending call to pin them
 static bool pinning;   // there is a pinner
 static pthread_cond_t wanted = PTHREAD_COND_INITIALIZER;  // by the pinner: somebody asks
 enum { LEAST_US = 2000, MOST_US = 128000, PINNER_STACK = 512 << 10 };  // how long it sleeps before it looks

@@ -84,7 +84,7 @@ def _answer_all(listening):
             try:
                 connection.settimeout(5)
                 _answer(connection)
-            except Exception:  # of who asks: nobody is told
+            except Exception:  # the process that asks reports a connection without an answer
                 pass
 
 

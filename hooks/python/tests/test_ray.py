@@ -1,7 +1,7 @@
 """Actors of Ray under MEMPROF_WATCH, in a stand-in with Ray's process model.
 
 A raylet starts workers before it knows what for; their environment, with the job's runtime_env, is fixed then. A worker becomes an
-actor when it is told of a class, renames itself after it, and serves its methods until the raylet kills it.
+actor when it gets a class, renames itself after it, and serves its methods until the raylet kills it.
 """
 
 import json
