@@ -206,9 +206,9 @@ bool python_frame_text(const struct python_frame *frame, char *text, size_t size
   return true;
 }
 
-// Code objects that are pinned, and the frames that are to be: of a thread that had them when it asked. The main thread gets a pending call that pins
-// them, and runs it between two of its instructions: if it asked itself, the frames are still there. It may wait in a call for as long as the
-// process lives. So a thread of the hook, the pinner, looks at the asking threads' stacks now and then, as long as somebody asks.
+// Pinned code objects, and the frames whose code objects a thread has asked to pin. The main thread pins them in a pending call, between
+// two of its instructions: if it asked itself, the frames are still there. It may wait in a call for as long as the process lives. So a
+// thread of the hook, the pinner, looks at the asking threads' stacks now and then, as long as somebody asks.
 static struct intern pinned = {.item_bytes = sizeof(uintptr_t)};
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // of both
 enum { MOST_ASKED = 256, MOST_PINNED = 1 << 16 };  // of code objects, since a job may make ever new ones
