@@ -212,7 +212,7 @@
 //	live      the number of touched pages
 //	most      at first 0; raised to live by each block that is handed out or restored
 //	filled    the most bytes in use (see Statistics) so far
-//	allowance a number from 0 to 8, at first 0; each is a 400th of most
+//	allowance a number from 0 to 16, at first 0; each is a 400th of most
 //	moved     how many pages takeOldest has unmapped in this iteration
 //	idle      a list of frames, at first empty; a frame in it may back a page again
 //
@@ -283,7 +283,7 @@
 //	    lack -= back, but not below 0
 //	    # mapped is from before this unmapping, room from after it.
 //	    # Where blocks are small against a page they touch more pages than they fill: then with less slack.
-//	    allowed = max(then, min(then + (then * allowance) / 400, (filled + filled / 26) / page))
+//	    allowed = max(then, min(then + (then * allowance) / 400, (filled + filled / 10) / page))
 //	    add = min(max(allowed - mapped, 0), lack, room / page)
 //	    return back + takeOldest(lack - add, keep)
 //
@@ -301,7 +301,7 @@
 //	    For each run: memory.TryUnmap(run), and reserved -= run.bytes; where it is refused, on with the next run.
 //
 // A request that fails leaves moved, frames, backs and the idle list as they then are. EndIteration adds 1 to ended; then, if ended >= 2 and 500 * moved > reserved / page,
-// allowance = min(allowance + 1, 8); then moved = 0. In a shortage all of this is as outside of it.
+// allowance = min(allowance + 1, 16); then moved = 0. In a shortage all of this is as outside of it.
 //
 // # Streams
 //
@@ -322,7 +322,7 @@
 //
 // Movable(pages) lists the pages that takeOldest would unmap for so many, without a keep, of those that are clear; a list of an
 // age is cut into runs as unmapPages does it. With a stream captured nothing is taken. When an iteration ends: if moved >
-// mapped / 500, slack = min(slack + 1, 8); then moved = 0. Allocators of pools and tags take, and do not give: what they have
+// mapped / 500, slack = min(slack + 1, 16); then moved = 0. Allocators of pools and tags take, and do not give: what they have
 // mapped counts as touched. Whether work is over is no decision of an allocator: a recording has it in its fence events.
 //
 // # Shortage
@@ -460,10 +460,10 @@
 //	(5) none chosen: 32 MiB; see (8)
 //	(6) not used: pages and addresses are those of the graph memory
 //	(7) or the device's memory, if that is less
-//	(8) doubled while it is below 16 MiB and a map would have 4,096 handles or more; then halved while it is
+//	(8) doubled while it is below 32 MiB and a map would have 4,096 handles or more; then halved while it is
 //	    more than a page and more than a 2,048th of what can be mapped at that moment: the device's free memory,
-//	    or what the limit of all arenas leaves, if that is less; with growth pages never
-//	    doubled nor halved
+//	    or what the limit of all arenas leaves, if that is less; then 16 MiB at least for a
+//	    map of 1 GiB or more, but with growth pages
 //
 // The memory maps in CUDA handles (cuMemCreate) of at most "handle" bytes,
 // rounded up to a page, or of a page each once any arena of the device is in a shortage, until UnmapFree leaves no

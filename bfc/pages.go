@@ -10,12 +10,12 @@ import "slices"
 const (
 	// maxNotedPages is how many pages of a region are noted. With TrimIteration pages beyond them stay mapped.
 	maxNotedPages = 1 << 28
-	// mostSlack is the most steps of slack: 2 % of the pages that blocks have touched at a time.
-	mostSlack  = 8
+	// mostSlack is the most steps of slack: 4 % of the pages that blocks have touched at a time.
+	mostSlack  = 16
 	slackSteps = 400 // a step is that part of the pages
 	// overBytes bounds slack where blocks are small against a page, and touch far more pages than they fill: with it
 	// no more are mapped than that part above the bytes of blocks.
-	overBytes = 26
+	overBytes = 10
 	// movedShare of the pages may move to other addresses in an iteration before slack becomes greater.
 	movedShare = 500
 	// ages is the number of classes of pages by their last use: in this iteration, in the one before, in the

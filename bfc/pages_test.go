@@ -89,7 +89,7 @@ func TestPagesInvariants(t *testing.T) {
 				checkPages(t, a)
 			}
 			mapped := a.stats.Reserved / a.granularity
-			assert.Must(t, refuses || mapped <= most+most/50, "seed %d, step %d: %d pages are mapped, blocks touched %d at most", seed, step, mapped, most)
+			assert.Must(t, refuses || mapped <= most+most/25, "seed %d, step %d: %d pages are mapped, blocks touched %d at most", seed, step, mapped, most)
 		}
 	}
 }

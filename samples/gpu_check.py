@@ -33,6 +33,7 @@ for module in pkgutil.iter_modules(checks.__path__):
         importlib.import_module("checks." + module.name)
 
 KNOWN = os.path.join(HERE, "results", "parts.json")
+MOST_OF_FAILURE = 400  # characters of what a case said that are kept
 
 
 def versions():
@@ -62,7 +63,7 @@ class Run:
         self.memprof = subprocess.run([opts.memprof, "--version"], check=True, stdout=subprocess.PIPE, text=True).stdout.split()[-1]
         self.deadline = time.monotonic() + opts.limit if opts.limit else float("inf")
         self.figures = []  # of cases that passed: (what, value, budget or "")
-        self.outcomes = {}  # of cases that ended: {"passed", "seconds", "memprof", "device"}
+        self.outcomes = {}  # of cases that ended: {"passed", "seconds", "memprof", "device"}, and "failure", the end of what it said
 
     def judge(self, name):
         """Runs a case, if there is time, and prints what came of it."""
@@ -70,21 +71,23 @@ class Run:
         if start >= self.deadline:
             return
         suite = Suite(os.path.abspath(self.opts.memprof), os.path.join(self.opts.work, name), self.opts.keep, self.deadline)
-        passed = False
+        failure = None
         try:
             CASES[name](suite)
-            passed = True
             suite.lines.append(f"  ok in {time.monotonic() - start:.1f} s")
             self.figures += suite.figures
         except Failed as failed:
-            suite.lines.append(f"  FAILED: {failed}")
+            failure = str(failed)
         except Exception:  # a mistake in one case is no reason to lose the others
-            suite.lines.append("  FAILED: " + traceback.format_exc().rstrip())
+            failure = traceback.format_exc().rstrip()
         end = time.monotonic()
-        if not passed and end >= self.deadline:
+        if failure is not None and end >= self.deadline:
             print(f"{name}\n  cut off after {end - start:.0f} s", flush=True)
             return
-        self.outcomes[name] = {"passed": passed, "seconds": round(end - start, 1), "memprof": self.memprof, "device": self.device}
+        self.outcomes[name] = {"passed": failure is None, "seconds": round(end - start, 1), "memprof": self.memprof, "device": self.device}
+        if failure is not None:
+            suite.lines.append(f"  FAILED: {failure}")
+            self.outcomes[name]["failure"] = failure[-MOST_OF_FAILURE:]
         print("\n".join([name, *suite.lines]), flush=True)
 
     def run(self, names):

@@ -18,13 +18,14 @@ type handles struct {
 }
 
 // inRoom is how many of the handles that are mapped next there is room for, at least; inMap, how many handles a
-// map has, at most, unless they would be of more than largestForMap bytes. A map of largeMap bytes has none that are smaller than that,
+// map has, at most, unless they would be of more than largestForMap bytes. A map of largeMap bytes has none of less than leastForLarge,
 // but for pages that move one by one. The hook has the same.
 const (
 	inRoom        = 2048
 	inMap         = 4096
-	largestForMap = 16 << 20
+	largestForMap = 32 << 20
 	largeMap      = 1 << 30
+	leastForLarge = 16 << 20
 )
 
 // next returns the bytes of the handles of a map of so many bytes, where room bytes can be mapped.
@@ -40,7 +41,7 @@ func (h *handles) next(bytes, room uint64, shortage bool) uint64 {
 		size /= 2
 	}
 	if h.fine && !h.pages && bytes >= largeMap {
-		size = max(size, largestForMap)
+		size = max(size, leastForLarge)
 	}
 	return size
 }

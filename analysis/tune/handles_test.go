@@ -55,7 +55,8 @@ func TestHandleSize(t *testing.T) {
 	}{
 		{page, 1<<30 - page, 1 << 40, true, false, page},
 		{page, 1 << 30, 1 << 40, true, false, 8 * page},
-		{page, 70 << 30, 139 << 30, true, false, 8 * page},
+		{page, 70 << 30, 139 << 30, true, false, 16 * page},
+		{page, 40 << 30, 139 << 30, true, false, 8 * page},
 		{page, 70 << 30, 139 << 30, true, true, 8 * page},
 		{page, 70 << 30, 139 << 30, false, false, page},
 		{16 * page, 20 << 20, 8 << 30, true, false, 2 * page},

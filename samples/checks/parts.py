@@ -2,7 +2,7 @@
 
 A part is the cases of some files of this folder, or cases by name where one file has more than fit. Cases that one GPU is
 not enough for are in the last part, beside those that do more with two. Results are kept by case in samples/results/parts.json:
-{case: {"passed", "seconds", "memprof", "device"}}.
+{case: {"passed", "seconds", "memprof", "device"}}, and "failure", the end of what a case said that failed.
 """
 
 import inspect

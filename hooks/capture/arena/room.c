@@ -24,19 +24,19 @@ enum { HANDLES_IN_ROOM = 2048 };
 
 // The other way round, mapping 70 GiB in pages takes 36,000 handles: 3 s of driver calls, and much more where
 // other processes share the card. So one map has fewer handles than this, unless the device is short of memory,
-// or they would be larger than the 20 MiB that torch's expandable segments map for large blocks: a card that
-// suffices for those must not be too small for ours.
+// or they would be of more than LARGEST_FOR_MAP.
 enum { HANDLES_IN_MAP = 4096 };
-#define LARGEST_FOR_MAP ((uint64_t)16 << 20)
-// A map of so many bytes has handles of LARGEST_FOR_MAP at least, however little room there is, but for pages that move one by one.
+#define LARGEST_FOR_MAP ((uint64_t)32 << 20)
+// A map of so many bytes has handles of LEAST_FOR_LARGE at least, however little room there is, but for pages that move one by one.
 #define LARGE_MAP ((uint64_t)1 << 30)
+#define LEAST_FOR_LARGE ((uint64_t)16 << 20)
 
 void arena_set_handle(struct arena *arena, uint64_t room, uint64_t bytes) {
   const uint64_t page = arena->memory.page;
   uint64_t handle = arena->gpu->short_now ? page : arena->memory.handle;
   while (arena->memory.fine && !arena->gpu->short_now && handle < LARGEST_FOR_MAP && handle <= bytes / HANDLES_IN_MAP) handle *= 2;
   while (arena->memory.fine && handle > page && handle > room / HANDLES_IN_ROOM) handle /= 2;
-  if (arena->memory.fine && !arena->exchange.gives && bytes >= LARGE_MAP && handle < LARGEST_FOR_MAP) handle = LARGEST_FOR_MAP;
+  if (arena->memory.fine && !arena->exchange.gives && bytes >= LARGE_MAP && handle < LEAST_FOR_LARGE) handle = LEAST_FOR_LARGE;
   arena->memory.vmm.handle_bytes = handle;
 }
 

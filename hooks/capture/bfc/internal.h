@@ -92,7 +92,7 @@ struct bfc_frame {
 enum { BFC_AGES = 4 };
 
 enum {
-  BFC_MOST_SLACK = 8,     // steps: 2 % of the pages that blocks have touched at a time
+  BFC_MOST_SLACK = 16,    // steps: 4 % of the pages that blocks have touched at a time
   BFC_SLACK_STEPS = 400,  // a step is that part of the pages
   BFC_MOVED_SHARE = 500,  // that part of the pages may move in an iteration before slack becomes greater
 };

@@ -12,7 +12,7 @@
 #include <string.h>
 
 enum {
-  OVER_BYTES = 26,  // no more pages are slack than that part above the bytes of blocks, which may touch far more pages than they fill
+  OVER_BYTES = 10,  // no more pages are slack than that part above the bytes of blocks, which may touch far more pages than they fill
 };
 
 static uint64_t end_of(const struct bfc_region *region) { return region->addr + region->size; }
