@@ -212,8 +212,9 @@
 //	live      the number of touched pages
 //	most      at first 0; raised to live by each block that is handed out or restored
 //	filled    the most bytes in use (see Statistics) so far
-//	allowance a number from 0 to 16, at first 0; each is a 400th of most
+//	allowance a number from 0 to 80, at first 0; each is a 400th of most
 //	moved     how many pages takeOldest has unmapped in this iteration
+//	served    how many blocks were handed out or restored in this iteration, and their bytes
 //	idle      a list of frames, at first empty; a frame in it may back a page again
 //
 // Frames cost the allocator nothing: no call of the memory names them. An owner that leaves the old mapping of a
@@ -283,7 +284,7 @@
 //	    lack -= back, but not below 0
 //	    # mapped is from before this unmapping, room from after it.
 //	    # Where blocks are small against a page they touch more pages than they fill: then with less slack.
-//	    allowed = max(then, min(then + (then * allowance) / 400, (filled + filled / 10) / page))
+//	    allowed = max(then, min(then + (then * allowance) / 400, (filled + (filled * allowance) / 160) / page))
 //	    add = min(max(allowed - mapped, 0), lack, room / page)
 //	    return back + takeOldest(lack - add, keep)
 //
@@ -300,8 +301,10 @@
 //	    directly above the run, also in another region, the run takes it; any other entry starts the next run.
 //	    For each run: memory.TryUnmap(run), and reserved -= run.bytes; where it is refused, on with the next run.
 //
-// A request that fails leaves moved, frames, backs and the idle list as they then are. EndIteration adds 1 to ended; then, if ended >= 2 and 500 * moved > reserved / page,
-// allowance = min(allowance + 1, 16); then moved = 0. In a shortage all of this is as outside of it.
+// A request that fails leaves moved, frames, backs and the idle list as they then are. EndIteration adds 1 to ended; then, if
+// ended >= 2 and 500 * moved > reserved / page, allowance rises by 1, unless it is 16 or more, or 80 or more where
+// served is what it was when the last iteration ended; then moved and served are 0. In a shortage all of this is as
+// outside of it.
 //
 // # Streams
 //

@@ -10,12 +10,14 @@ import "slices"
 const (
 	// maxNotedPages is how many pages of a region are noted. With TrimIteration pages beyond them stay mapped.
 	maxNotedPages = 1 << 28
-	// mostSlack is the most steps of slack: 4 % of the pages that blocks have touched at a time.
-	mostSlack  = 16
-	slackSteps = 400 // a step is that part of the pages
-	// overBytes bounds slack where blocks are small against a page, and touch far more pages than they fill: with it
+	// mostSlack is the most steps of slack: 4 % of the pages that blocks have touched at a time. Where an iteration asks for what
+	// the last one did, pages move for nothing: there it is mostRepeated, 20 %.
+	mostSlack    = 16
+	mostRepeated = 80
+	slackSteps   = 400 // a step is that part of the pages
+	// stepBytes bounds slack where blocks are small against a page, and touch far more pages than they fill: with each step
 	// no more are mapped than that part above the bytes of blocks.
-	overBytes = 10
+	stepBytes = 160
 	// movedShare of the pages may move to other addresses in an iteration before slack becomes greater.
 	movedShare = 500
 	// ages is the number of classes of pages by their last use: in this iteration, in the one before, in the
@@ -29,6 +31,9 @@ type frame struct {
 	unused bool   // it is in pager.unused
 }
 
+// handedOut counts blocks, and their bytes.
+type handedOut struct{ blocks, bytes uint64 }
+
 // noPage is the page of a frame that backs none.
 const noPage = ^uint64(0)
 
@@ -41,6 +46,8 @@ type pager struct {
 	filled uint64   // the most bytes of blocks so far
 	slack  uint64   // steps of it
 	moved  uint64   // pages that were taken from other addresses in this iteration
+
+	served, before handedOut // in this iteration, and in the last
 
 	victims [ages][]uint64 // scratch of oldest
 }
@@ -136,6 +143,8 @@ func (a *Allocator) touch(index int32) {
 	if a.pager == nil {
 		return
 	}
+	a.pager.served.blocks++
+	a.pager.served.bytes += a.chunks[index].size
 	a.pager.live += uint64(len(pages))
 	a.pager.most = max(a.pager.most, a.pager.live)
 	a.pager.filled = max(a.pager.filled, a.stats.BytesInUse+a.chunks[index].size) // the block is not in use yet
@@ -251,7 +260,7 @@ func (a *Allocator) takePages(fresh uint64, gaps []byteRange, more uint64, keep 
 	}
 	back := a.takeBack(gaps, keep)
 	lack -= min(lack, back)
-	allowed := max(most, min(most+most*p.slack/slackSteps, (p.filled+p.filled/overBytes)/a.granularity))
+	allowed := max(most, min(most+most*p.slack/slackSteps, (p.filled+p.filled*p.slack/stepBytes)/a.granularity))
 	add := min(allowed-min(allowed, mapped), lack, a.room()/a.granularity)
 	taken := a.takeOldest(lack-add, keep)
 	p.moved += taken
@@ -402,7 +411,11 @@ func (a *Allocator) endPages() {
 		return
 	}
 	if a.ended > 1 && movedShare*p.moved > a.stats.Reserved/a.granularity {
-		p.slack = min(p.slack+1, mostSlack)
+		most := uint64(mostSlack)
+		if p.served == p.before {
+			most = mostRepeated
+		}
+		p.slack = max(p.slack, min(p.slack+1, most))
 	}
-	p.moved = 0
+	p.moved, p.before, p.served = 0, p.served, handedOut{}
 }

@@ -25,6 +25,7 @@ def unlaunched(suite, name, text, command=None, expect=0, said="", **more):
     script = suite.script(name, text)
     command = [*command, script[1]] if command else script
     values = {"RUN": directory, "MEMPROF": os.path.abspath(suite.memprof), "PYTHONPATH": os.path.join(suite.hooks, "python"), **more}
+    command[0] = shutil.which(command[0]) or command[0]  # $PATH may have no Python
     done = suite.run(["env", *(f"{key}={value}" for key, value in values.items()), *command], expect=expect)
     lines = re.findall(r"^memprof: .*", done.stderr, re.M)
     if said not in "".join(lines) or len(lines) != bool(said):

@@ -93,6 +93,7 @@ enum { BFC_AGES = 4 };
 
 enum {
   BFC_MOST_SLACK = 16,    // steps: 4 % of the pages that blocks have touched at a time
+  BFC_MOST_REPEATED = 80, // steps where an iteration asks for what the last one did, and pages move for nothing
   BFC_SLACK_STEPS = 400,  // a step is that part of the pages
   BFC_MOVED_SHARE = 500,  // that part of the pages may move in an iteration before slack becomes greater
 };
@@ -103,6 +104,11 @@ enum {
 struct bfc_victims {
   uint64_t *items;
   size_t count, capacity;
+};
+
+// Blocks that were handed out, and their bytes.
+struct bfc_handed_out {
+  uint64_t blocks, bytes;
 };
 
 // The state of growth pages. Counts are of pages.
@@ -116,6 +122,7 @@ struct bfc_pager {
   uint64_t filled;  // the most bytes of blocks so far
   uint64_t slack;  // steps of it
   uint64_t moved;  // pages that were taken from other addresses in this iteration
+  struct bfc_handed_out served, before;  // in this iteration, and in the last
   struct bfc_victims victims[BFC_AGES];
 };
 

@@ -12,7 +12,7 @@
 #include <string.h>
 
 enum {
-  OVER_BYTES = 10,  // no more pages are slack than that part above the bytes of blocks, which may touch far more pages than they fill
+  STEP_BYTES = 160,  // a step allows no more pages than that part above the bytes of blocks, which may touch far more pages than they fill
 };
 
 static uint64_t end_of(const struct bfc_region *region) { return region->addr + region->size; }
@@ -96,6 +96,8 @@ void bfc_touch(struct bfc *bfc, uint32_t chunk) {
   const struct bfc_pages pages = own_pages(bfc, &bfc->chunks[chunk]);
   for (size_t i = 0; i < pages.count; i++) pages.first[i].live = true;
   if (!counts(bfc)) return;
+  bfc->pager.served.blocks++;
+  bfc->pager.served.bytes += bfc->chunks[chunk].size;
   bfc->pager.live += pages.count;
   bfc->pager.most = bfc_greatest(bfc->pager.most, bfc->pager.live);
   bfc->pager.filled = bfc_greatest(bfc->pager.filled, bfc->stats.bytes_in_use + bfc->chunks[chunk].size);  // the block is not in use yet
@@ -291,7 +293,7 @@ static uint64_t take_pages(struct bfc *bfc, uint64_t fresh, struct bfc_range wit
   uint64_t lack = more + bfc_unmapped_within(bfc, within.from, within.to) / unit;
   const uint64_t back = take_back(bfc, within, keep);
   lack -= bfc_least(lack, back);
-  const uint64_t bytes = pager->filled + pager->filled / OVER_BYTES;
+  const uint64_t bytes = pager->filled + pager->filled * pager->slack / STEP_BYTES;
   const uint64_t allowed = bfc_greatest(most, bfc_least(most + most * pager->slack / BFC_SLACK_STEPS, bytes / unit));
   uint64_t add = allowed > mapped ? allowed - mapped : 0;
   add = bfc_least(bfc_least(add, lack), bfc_room(bfc) / unit);
@@ -336,6 +338,10 @@ bool bfc_extend_by_pages(struct bfc *bfc, uint64_t lack, uint32_t tail) {
 void bfc_pages_end(struct bfc *bfc) {
   struct bfc_pager *pager = &bfc->pager;
   if (!counts(bfc)) return;
-  if (bfc->ended > 1 && BFC_MOVED_SHARE * pager->moved > bfc->stats.reserved / bfc->memory.granularity && pager->slack < BFC_MOST_SLACK) pager->slack++;
+  const bool repeats = pager->served.blocks == pager->before.blocks && pager->served.bytes == pager->before.bytes;
+  const uint64_t most = repeats ? BFC_MOST_REPEATED : BFC_MOST_SLACK;
+  if (bfc->ended > 1 && BFC_MOVED_SHARE * pager->moved > bfc->stats.reserved / bfc->memory.granularity && pager->slack < most) pager->slack++;
   pager->moved = 0;
+  pager->before = pager->served;
+  pager->served = (struct bfc_handed_out){0, 0};
 }

@@ -15,11 +15,15 @@ def wait_for_torch():
 
 
 def wait_for(name, then, lost):
-    """Calls `then(module)` once the module called `name` has been imported.
+    """Calls `then(module)` once the module called `name` has been imported: now, if it has been.
 
     If `then` raises, that is a problem of the recording, whose text ends with `lost`: what is missing then.
     """
-    sys.meta_path.insert(0, _Finder(name, then, lost))
+    finder, module = _Finder(name, then, lost), sys.modules.get(name)
+    if module is None or getattr(getattr(module, "__spec__", None), "_initializing", False):
+        sys.meta_path.insert(0, finder)
+    else:
+        finder.loaded(module)
 
 
 def offer_memory_saver():

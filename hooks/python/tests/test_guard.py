@@ -11,7 +11,7 @@ import unittest
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from memprof._dryrun import guard
 
-# As in torch's c10/cuda/CUDAFunctions.cpp.
+# As in torch's c10/cuda/CUDAFunctions.cpp and aten/src/ATen/cuda/detail/CUDAHooks.cpp.
 CONTEXTS = """
 namespace c10 { namespace cuda {
 static bool raises(signed char) { throw 1; }
@@ -20,9 +20,42 @@ static bool (*hasPrimaryContext)(signed char) = raises;
 void setHasPrimaryContext(bool (*func)(signed char)) { hasPrimaryContext = func; }
 }
 }}
+namespace at {
+struct Interface {
+  virtual ~Interface() {}
+  virtual bool isBuilt() const { return false; }
+  virtual bool hasPrimaryContext(signed char) const = 0;
+  virtual int deviceCount() const { return 0; }
+};
+namespace cuda { namespace detail {
+struct CUDAHooks : Interface {
+  bool isBuilt() const override;
+  bool hasPrimaryContext(signed char) const override;
+  int deviceCount() const override;
+  int count = 7;
+};
+bool CUDAHooks::isBuilt() const { return true; }
+bool CUDAHooks::hasPrimaryContext(signed char) const { throw 1; }
+int CUDAHooks::deviceCount() const { return count; }
+}}
+namespace detail {
+const Interface &getCUDAHooks() {
+  static Interface *hooks = new cuda::detail::CUDAHooks;
+  return *hooks;
+}
+}}
 extern "C" int asked(int device) {
   try {
     return c10::cuda::_internal::hasPrimaryContext(device);
+  } catch (int) {
+    return -1;
+  }
+}
+extern "C" int hooks_asked(int device) {
+  const at::Interface &hooks = at::detail::getCUDAHooks();
+  if (!hooks.isBuilt() || hooks.deviceCount() != 7) return -2;
+  try {
+    return hooks.hasPrimaryContext(device);
   } catch (int) {
     return -1;
   }
@@ -39,9 +72,9 @@ class GuardTest(unittest.TestCase):
                 f.write(CONTEXTS)
             subprocess.run(["c++", "-O2", "-shared", "-fPIC", "-o", built, source], check=True)
             library = ctypes.CDLL(built)
-        self.assertEqual(library.asked(0), -1)
-        guard.without_contexts(library)
-        self.assertEqual(library.asked(0), 0)
+        self.assertEqual((library.asked(0), library.hooks_asked(0)), (-1, -1))
+        guard.without_contexts(library, library, library)
+        self.assertEqual((library.asked(0), library.hooks_asked(0)), (0, 0))
 
 
 if __name__ == "__main__":

@@ -54,9 +54,9 @@ def install(torch, streams, storages):
     state = types.SimpleNamespace(device=0)
     count = int(os.environ.get("MEMPROF_SIM_DEVICES", "1"))
     guard.install(torch, lambda: state.device, count)
-    cuda = guard.library("libc10_cuda")
-    if cuda is not None:
-        guard.without_contexts(cuda)
+    c10 = guard.library("libc10_cuda")
+    if c10 is not None:
+        guard.without_contexts(c10, guard.library("libtorch_cpu"), guard.library("libtorch_cuda"))
 
     def set_device(device):
         if device >= 0:

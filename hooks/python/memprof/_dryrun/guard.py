@@ -6,8 +6,8 @@ has a guard that does nothing, for meta tensors. CUDA's place in torch's table o
 other answers: the current device, for a device's default stream its current stream, where the original raises, and how
 many devices there are.
 
-A build with CUDA asks, too, which devices have a context, by a function that raises where the driver has no device. Another
-takes its place.
+A build with CUDA asks, too, which devices have a context, and raises where the driver has no device: c10 by a function that can be
+set, autograd by a virtual function of CUDA's hooks, whose object gets a copy of its virtual table with another one.
 """
 
 import ctypes
@@ -21,6 +21,10 @@ BEFORE = 2  # words of a virtual table before its first function
 
 # c10::cuda::_internal::setHasPrimaryContext(bool (*)(signed char)), of libc10_cuda
 SET_HAS_CONTEXT = "_ZN3c104cuda9_internal20setHasPrimaryContextEPFbaE"
+# at::detail::getCUDAHooks(), of libtorch_cpu, and at::cuda::detail::CUDAHooks::hasPrimaryContext(signed char) const, of libtorch_cuda
+GET_HOOKS = "_ZN2at6detail12getCUDAHooksEv"
+HOOKS_HAVE_CONTEXT = "_ZNK2at4cuda6detail9CUDAHooks17hasPrimaryContextEa"
+HOOKS = 200  # words of the hooks' virtual table that are copied; it has some 60
 
 _kept = []  # the copy and what it calls, which torch uses to the end of the process
 
@@ -62,11 +66,20 @@ def _device_count(copied, torch):
     raise Missing("torch %s does not say where its guard counts devices" % torch.__version__)
 
 
-def without_contexts(cuda):
-    """Has libc10_cuda of a build with CUDA say that no device has a context."""
+def without_contexts(c10, cpu, cuda):
+    """Has a build with CUDA say that no device has a context: its libc10_cuda, libtorch_cpu and libtorch_cuda."""
     none = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_int8)(lambda _device: False)
-    _kept.append(none)
-    getattr(cuda, SET_HAS_CONTEXT)(none)
+    no = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c_int8)(lambda _hooks, _device: False)
+    getattr(c10, SET_HAS_CONTEXT)(none)
+    get = getattr(cpu, GET_HOOKS)
+    get.restype = ctypes.c_void_p
+    hooks = ctypes.c_void_p.from_address(get())
+    word = ctypes.sizeof(ctypes.c_void_p)
+    copied = (ctypes.c_void_p * (BEFORE + HOOKS)).from_buffer_copy(ctypes.string_at(hooks.value - BEFORE * word, (BEFORE + HOOKS) * word))
+    wanted = ctypes.cast(getattr(cuda, HOOKS_HAVE_CONTEXT), ctypes.c_void_p).value
+    copied[list(copied).index(wanted)] = ctypes.cast(no, ctypes.c_void_p).value
+    hooks.value = ctypes.addressof(copied) + BEFORE * word
+    _kept.extend((none, no, copied))
 
 
 def library(name):
