@@ -13,10 +13,11 @@ import zoo_run
 from checks.suite import JOBS, PYTHON, Failed, alone
 
 POLICIES = {"classic": [], "compact": zoo_run.COMPACT}
-FIRST = 14  # iterations until plans are made and hold
+FIRST = 90  # iterations until plans are made and hold, and pages of compact stay where they are
 TURNS, OF_ITERATIONS = 4, 10
 ROOM = 124 * (1 << 30)
 MOST = 0.01  # of a step, by which compact may be longer
+MOST_IRREGULAR = {"moe": 0.03}  # the same of a job whose iterations differ: its experts get other numbers of tokens in each
 UNDER = 'LD_PRELOAD="$0:$LD_PRELOAD" exec "$@"'  # for sh: $0 is the library to load before the hook, "$@" the job
 
 
@@ -93,8 +94,9 @@ def compared(suite, model, jobs):
     step = min(statistics.median(job.steps) for job in jobs.values())
     share = (own["compact"][0] - own["classic"][0]) / step
     text = f"{own['classic'][0]:.3f} / {own['compact'][0]:.3f} ms of {step:.2f}: {100 * share:+.2f} % of a step, {own['compact'][1]:.0f} requests"
-    suite.figure(f"zoo: {model}: in the hook's calls, classic / compact", text, f"{100 * MOST:.0f} %")
-    return [f"{model}: compact takes {100 * share:.2f} % of a step more of the host"] if share > MOST else []
+    most = MOST_IRREGULAR.get(model, MOST)
+    suite.figure(f"zoo: {model}: in the hook's calls, classic / compact", text, f"{100 * most:.0f} %")
+    return [f"{model}: compact takes {100 * share:.2f} % of a step more of the host"] if share > most else []
 
 
 @alone

@@ -63,6 +63,17 @@ extern "C" int hooks_asked(int device) {
 """
 
 
+HEADER = """
+struct TORCH_API AcceleratorHooksInterface {
+  // -Werror=non-virtual-dtor (squelched)
+  virtual ~AcceleratorHooksInterface() = default;
+  virtual bool isBuilt() const {
+    return false;
+  }
+  virtual bool hasPrimaryContext(DeviceIndex device_index) const = 0;
+"""
+
+
 @unittest.skipUnless(shutil.which("c++"), "no C++ compiler")
 class GuardTest(unittest.TestCase):
     def test_no_device_has_a_context(self):
@@ -72,8 +83,13 @@ class GuardTest(unittest.TestCase):
                 f.write(CONTEXTS)
             subprocess.run(["c++", "-O2", "-shared", "-fPIC", "-o", built, source], check=True)
             library = ctypes.CDLL(built)
-        self.assertEqual((library.asked(0), library.hooks_asked(0)), (-1, -1))
-        guard.without_contexts(library, library, library)
+            os.makedirs(os.path.join(folder, "ATen", "detail"))
+            with open(os.path.join(folder, "ATen", "detail", "AcceleratorHooksInterface.h"), "w") as f:
+                f.write(HEADER)
+            self.assertEqual((library.asked(0), library.hooks_asked(0)), (-1, -1))
+            guard.without_contexts(library, library, folder)
+            with self.assertRaises(guard.Missing):
+                guard.without_contexts(library, library, os.path.join(folder, "nowhere"))
         self.assertEqual((library.asked(0), library.hooks_asked(0)), (0, 0))
 
 

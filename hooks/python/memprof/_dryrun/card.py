@@ -56,7 +56,7 @@ def install(torch, streams, storages):
     guard.install(torch, lambda: state.device, count)
     c10 = guard.library("libc10_cuda")
     if c10 is not None:
-        guard.without_contexts(c10, guard.library("libtorch_cpu"), guard.library("libtorch_cuda"))
+        guard.without_contexts(c10, guard.library("libtorch_cpu"), os.path.join(os.path.dirname(torch.__file__), "include"))
 
     def set_device(device):
         if device >= 0:

@@ -11,6 +11,8 @@ set, autograd by a virtual function of CUDA's hooks, whose object gets a copy of
 """
 
 import ctypes
+import os
+import re
 
 TABLE = "_ZN3c104impl26device_guard_impl_registryE"  # c10::impl::device_guard_impl_registry, an array by c10::DeviceType
 CUDA, META = 1, 14  # of c10::DeviceType
@@ -21,9 +23,7 @@ BEFORE = 2  # words of a virtual table before its first function
 
 # c10::cuda::_internal::setHasPrimaryContext(bool (*)(signed char)), of libc10_cuda
 SET_HAS_CONTEXT = "_ZN3c104cuda9_internal20setHasPrimaryContextEPFbaE"
-# at::detail::getCUDAHooks(), of libtorch_cpu, and at::cuda::detail::CUDAHooks::hasPrimaryContext(signed char) const, of libtorch_cuda
-GET_HOOKS = "_ZN2at6detail12getCUDAHooksEv"
-HOOKS_HAVE_CONTEXT = "_ZNK2at4cuda6detail9CUDAHooks17hasPrimaryContextEa"
+GET_HOOKS = "_ZN2at6detail12getCUDAHooksEv"  # at::detail::getCUDAHooks(), of libtorch_cpu
 HOOKS = 200  # words of the hooks' virtual table that are copied; it has some 60
 
 _kept = []  # the copy and what it calls, which torch uses to the end of the process
@@ -66,8 +66,8 @@ def _device_count(copied, torch):
     raise Missing("torch %s does not say where its guard counts devices" % torch.__version__)
 
 
-def without_contexts(c10, cpu, cuda):
-    """Has a build with CUDA say that no device has a context: its libc10_cuda, libtorch_cpu and libtorch_cuda."""
+def without_contexts(c10, cpu, headers):
+    """Has a build with CUDA say that no device has a context: its libc10_cuda and libtorch_cpu. `headers` is torch's folder of headers."""
     none = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_int8)(lambda _device: False)
     no = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c_int8)(lambda _hooks, _device: False)
     getattr(c10, SET_HAS_CONTEXT)(none)
@@ -76,10 +76,21 @@ def without_contexts(c10, cpu, cuda):
     hooks = ctypes.c_void_p.from_address(get())
     word = ctypes.sizeof(ctypes.c_void_p)
     copied = (ctypes.c_void_p * (BEFORE + HOOKS)).from_buffer_copy(ctypes.string_at(hooks.value - BEFORE * word, (BEFORE + HOOKS) * word))
-    wanted = ctypes.cast(getattr(cuda, HOOKS_HAVE_CONTEXT), ctypes.c_void_p).value
-    copied[list(copied).index(wanted)] = ctypes.cast(no, ctypes.c_void_p).value
+    copied[BEFORE + _place_of_context(headers)] = ctypes.cast(no, ctypes.c_void_p).value
     hooks.value = ctypes.addressof(copied) + BEFORE * word
     _kept.extend((none, no, copied))
+
+
+def _place_of_context(headers):
+    """The place of hasPrimaryContext among the virtual functions of CUDA's hooks. Versions of torch have it at several, and no name of it
+    is exported. The destructor, the first, has two."""
+    path = os.path.join(headers, "ATen", "detail", "AcceleratorHooksInterface.h")
+    try:
+        with open(path) as f:
+            declared = re.findall(r"\bvirtual\s[^;{(]*?(~?\w+)\s*\(", f.read())
+        return 1 + declared.index("hasPrimaryContext")
+    except (OSError, ValueError):
+        raise Missing("%s does not declare what CUDA's hooks have" % path)
 
 
 def library(name):
