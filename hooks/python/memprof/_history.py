@@ -147,6 +147,8 @@ class History:
     def _counts(self, device):
         """By torch's statistics: allocations so far; entries, one for each and two for a free; the most bytes of blocks."""
         stats = self._torch.cuda.memory.memory_stats_as_nested_dict(device.number)
+        if not stats:  # CUDA is being initialised
+            return 0, 0, 0
         blocks = stats["allocation"]["all"]
         return blocks["allocated"], blocks["allocated"] + 2 * blocks["freed"], stats["allocated_bytes"]["all"]["peak"]
 

@@ -62,6 +62,7 @@ class _Allocator:
     def snapshot(self):
         return {"segments": self.state(), "device_traces": [self.entries[max(self.cleared, self.at - self.most):self.at]]}
     def stats(self, device):
+        if self.at == 0: return {}  # while CUDA is being initialised torch has no statistics
         seen = [e["action"] for e in self.entries[:self.at]]
         blocks = dict(allocated=seen.count("alloc"), freed=seen.count("free_requested"))
         return {"allocation": {"all": blocks}, "allocated_bytes": {"all": {"peak": 0}}}
