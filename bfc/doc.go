@@ -212,7 +212,7 @@
 //	live      the number of touched pages
 //	most      at first 0; raised to live by each block that is handed out or restored
 //	filled    the most bytes in use (see Statistics) so far
-//	allowance a number from 0 to 80, at first 0; each is a 400th of most
+//	allowance a number from 0 to 40, at first 0; each is a 400th of most
 //	moved     how many pages takeOldest has unmapped in this iteration
 //	served    how many blocks were handed out or restored in this iteration, and their bytes
 //	idle      a list of frames, at first empty; a frame in it may back a page again
@@ -302,7 +302,7 @@
 //	    For each run: memory.TryUnmap(run), and reserved -= run.bytes; where it is refused, on with the next run.
 //
 // A request that fails leaves moved, frames, backs and the idle list as they then are. EndIteration adds 1 to ended; then, if
-// ended >= 2 and 500 * moved > reserved / page, allowance rises by 1, unless it is 16 or more, or 80 or more where
+// ended >= 2 and 500 * moved > reserved / page, allowance rises by 1, unless it is 16 or more, or 40 or more where
 // served is what it was when the last iteration ended; then moved and served are 0. In a shortage all of this is as
 // outside of it.
 //

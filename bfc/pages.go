@@ -11,9 +11,9 @@ const (
 	// maxNotedPages is how many pages of a region are noted. With TrimIteration pages beyond them stay mapped.
 	maxNotedPages = 1 << 28
 	// mostSlack is the most steps of slack: 4 % of the pages that blocks have touched at a time. Where an iteration asks for what
-	// the last one did, pages move for nothing: there it is mostRepeated, 20 %.
+	// the last one did, pages move for nothing: there it is mostRepeated, 10 %.
 	mostSlack    = 16
-	mostRepeated = 80
+	mostRepeated = 40
 	slackSteps   = 400 // a step is that part of the pages
 	// stepBytes bounds slack where blocks are small against a page, and touch far more pages than they fill: with each step
 	// no more are mapped than that part above the bytes of blocks.

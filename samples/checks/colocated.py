@@ -98,9 +98,7 @@ def colocated_residue(suite):
 @alone
 def colocated_memory_saver(suite):
     """The variant resumed on use with torch_memory_saver and PyTorch's allocator, timed after memprof's: the same is generated."""
-    folder = foreign(suite, "torch_memory_saver")
-    if folder is None:
-        return
+    folder = foreign("torch_memory_saver")
     path = os.pathsep.join([folder, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     theirs = line(suite.run(["env", "PYTHONPATH=" + path, *suite.job("rl_colocated", "--variant", "on_use", "--saver", "torch_memory_saver")]).stdout)
     ours = variants(suite)["on_use"][1]

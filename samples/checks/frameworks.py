@@ -1,6 +1,6 @@
 """What training scripts do with torch: precision, accumulation, checkpointing, compilers, loaders, trainers."""
 
-from checks.suite import Failed, case, two_gpus_only
+from checks.suite import Failed, LeftOut, case, two_gpus_only
 
 
 @case
@@ -240,8 +240,7 @@ print("result", net.losses, "allocated_bytes.all.current" in logged)
 def two_gpus(suite):
     """Copies between devices; FSDP2 by torchrun with a captured all-reduce on a large buffer."""
     if suite.gpus() < 2:
-        suite.lines.append("  one GPU: left out")
-        return
+        raise LeftOut("one GPU")
     suite.same(
         "copies",
         """

@@ -9,8 +9,8 @@ import json
 import os
 import re
 
-from checks.side_by_side import MIB, PEAK, demand_library, foreign, side_by_side
-from checks.suite import PYTHON, Failed, alone, two_gpus_only
+from checks.side_by_side import MIB, PEAK, demand_library, foreign, has_foreign, side_by_side
+from checks.suite import PYTHON, Failed, LeftOut, alone, two_gpus_only
 
 ASLEEP = 580 * MIB  # weights, KV cache and what is kept, while the engines sleep: torch counts them all the same
 
@@ -95,9 +95,7 @@ def demand_accounting(name, report):
 @alone
 def vllm_sleep_mode(suite):
     """vLLM's cumem allocator: weights offloaded, the KV cache discarded, a CUDA graph replayed after the wake-up."""
-    folder = foreign(suite, "vllm")
-    if folder is None:
-        return
+    folder = foreign("vllm")
     report, _ = side_by_side(
         suite,
         "vllm_sleep_mode",
@@ -151,7 +149,7 @@ TABLES = 64 * MIB  # the driver's, on the device, for pinned memory that is allo
 @alone
 def engine_sleep(suite):
     """vLLM's sleep levels 1 and 2 and memprof's regions, timed in one run, or these alone: the same content, and as much memory."""
-    rows = 2 if foreign(suite, "vllm") is None else 4
+    rows = 4 if has_foreign("vllm") else 2
     directory, done = suite.record("engine_sleep", suite.job("engine_sleep"))
     suite.verified(directory)
     found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
@@ -209,9 +207,7 @@ rests()
 @alone
 def sglang_memory_saver(suite):
     """torch_memory_saver under SGLang's adapter: as the allocator of memory pools."""
-    folder = foreign(suite, "torch_memory_saver")
-    if folder is None:
-        return
+    folder = foreign("torch_memory_saver")
     report, _ = side_by_side(suite, "sglang_memory_saver", SAVER, environment={"MEMPROF_FOREIGN": folder}, alone=True, asleep=ASLEEP)
     demand_accounting("sglang_memory_saver", report)
 
@@ -219,9 +215,7 @@ def sglang_memory_saver(suite):
 @alone
 def sglang_memory_saver_preloaded(suite):
     """The same, with the library's own cudaMalloc before CUDA's, which is what SGLang starts its workers with."""
-    folder = foreign(suite, "torch_memory_saver")
-    if folder is None:
-        return
+    folder = foreign("torch_memory_saver")
     launcher = """
 import os, subprocess, sys
 sys.path.insert(0, os.environ["MEMPROF_FOREIGN"])
@@ -238,9 +232,9 @@ with configure_subprocess():
 @alone
 def memory_saver_on_two_devices(suite):
     """torch_memory_saver's own tests of two devices, over the package of that name that record gives."""
-    folder = foreign(suite, os.path.join("test", "examples"))
-    if folder is None or suite.gpus() < 2:
-        return
+    folder = foreign(os.path.join("test", "examples"))
+    if suite.gpus() < 2:
+        raise LeftOut("one GPU")
     tests = [PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "multi_device", os.path.join(folder, "test", "test_examples.py")]
     for flags in ((), ("--no-trace",)):
         done = suite.run([suite.memprof, "record", "-q", *(flags or ("-o", os.path.join(suite.work, "saver"))), "--", *tests])
@@ -251,9 +245,7 @@ def memory_saver_on_two_devices(suite):
 @alone
 def kvcached_pages(suite):
     """kvcached: a KV cache of reserved addresses, whose pages are mapped and unmapped as requests come and go."""
-    folder = foreign(suite, "kvcached")
-    if folder is None:
-        return
+    folder = foreign("kvcached")
     report, _ = side_by_side(
         suite,
         "kvcached_pages",

@@ -4,7 +4,7 @@ import json
 
 from checks.pools import NCCL_ALLOCATOR
 from checks.side_by_side import MIB, PEAK, TORCHRUN, demand_library, side_by_side
-from checks.suite import PYTHON, Failed, alone, case, two_gpus_only
+from checks.suite import PYTHON, Failed, LeftOut, alone, case, two_gpus_only
 
 # NVLink multicast stays off: a process that fails while it is in use can put all GPUs of the host out of service.
 NO_MULTICAST = {"TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NCCL_NVLS_ENABLE": "0", "NVSHMEM_DISABLE_NVLS": "1"}
@@ -29,11 +29,10 @@ dist.destroy_process_group()
 
 
 def ranks(suite, name, text, least=1):
-    """Runs a script on each of two GPUs, or on one if there is one and `least` allows. Returns the report, or None."""
+    """Runs a script on each of two GPUs, or on one if there is one and `least` allows. Returns the report."""
     count = min(2, suite.gpus())
     if count < least:
-        suite.lines.append("  one GPU: left out")
-        return None
+        raise LeftOut("one GPU")
     report, _ = side_by_side(suite, name, START + text + PEAK + END, prefix=[*TORCHRUN, str(count)], environment=NO_MULTICAST)
     suite.lines.append(f"  {name}: {count} ranks")
     return report

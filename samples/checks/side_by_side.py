@@ -4,7 +4,7 @@ import concurrent.futures
 import os
 import re
 
-from checks.suite import PYTHON, Failed
+from checks.suite import PYTHON, Failed, LeftOut
 
 MIB = 2**20
 TOLERATED = 4  # times the difference between two native runs, for jobs that differ from themselves
@@ -118,10 +118,14 @@ def demand_library(name, report, library, least, instant="peak"):
         raise Failed(f"{name}: {library} should have at least {least / MIB:.0f} MiB at the {instant}; the report has {found}")
 
 
-def foreign(suite, package):
-    """The folder of foreign software that MEMPROF_FOREIGN names, if it has the package; else None, and says so."""
+def has_foreign(package):
+    """Whether the folder of foreign software that MEMPROF_FOREIGN names has a package."""
     folder = os.environ.get("MEMPROF_FOREIGN")
-    if folder and os.path.isdir(os.path.join(folder, package)):
-        return os.path.abspath(folder)
-    suite.lines.append(f"  no {package} in a folder named by MEMPROF_FOREIGN: left out")
-    return None
+    return bool(folder) and os.path.isdir(os.path.join(folder, package))
+
+
+def foreign(package):
+    """The folder of foreign software that MEMPROF_FOREIGN names. Without the package the case is left out."""
+    if not has_foreign(package):
+        raise LeftOut(f"no {package} in a folder named by MEMPROF_FOREIGN")
+    return os.path.abspath(os.environ["MEMPROF_FOREIGN"])

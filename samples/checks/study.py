@@ -8,7 +8,7 @@ import shutil
 import statistics
 
 import zoo_run
-from checks.suite import HERE, PYTHON, Failed, alone, two_gpus_only
+from checks.suite import HERE, PYTHON, Failed, LeftOut, alone, two_gpus_only
 
 LARGEST_RECORDING = 1 << 20
 
@@ -141,8 +141,7 @@ def zoo_steps(suite):
 def zoo_two_workers(suite):
     """Two models in the paper's own setting: two data-parallel workers."""
     if suite.gpus() < 2:
-        suite.lines.append("  one GPU: left out")
-        return
+        raise LeftOut("one GPU")
     folder, _, wrong = zoo(suite, "zoo_workers", "--models", "alexnet", "resnet50", "--modes", "classic", "--workers", "2")
     conclude(wrong + paper(suite, os.path.join(folder, "classic"))[0])
 

@@ -50,6 +50,10 @@ class Failed(Exception):
     """A case has failed; the text says why."""
 
 
+class LeftOut(Exception):
+    """A case was not run, since something is not here; the text says what."""
+
+
 def kill(process):
     """Kills a process of BEGUN and all that it started: a job that outlives its case would keep using the card."""
     try:

@@ -179,14 +179,17 @@ class Parts(unittest.TestCase):
         def passes(suite):
             suite.figure("speed", "1.00x")
 
-        def fails(suite):
-            raise suite_failed("too slow")
+        def fails(_):
+            raise suite.Failed("too slow")
 
-        suite_failed = suite.Failed
+        def left(_):
+            raise suite.LeftOut("no such library")
+
         with tempfile.TemporaryDirectory() as folder:
-            run = self.run_of(folder, 2.4, passes=passes, fails=fails, waits=lambda s: s.run(["sleep", "60"]), late=passes)
-            lines = run.summary(["passes", "fails", "waits", "late"])
-        self.assertEqual(lines[-5:], ["not run: waits late", "", "failed: fails", "", "1 passed, 1 failed, 2 not run"])
+            run = self.run_of(folder, 2.4, passes=passes, fails=fails, left=left, waits=lambda s: s.run(["sleep", "60"]), late=passes)
+            lines = run.summary(["passes", "fails", "left", "waits", "late"])
+        self.assertEqual(lines[-5:], ["not run: left waits late", "", "failed: fails", "", "1 passed, 1 failed, 3 not run"])
+        self.assertEqual(run.outcomes["fails"]["failure"], "too slow")
         self.assertIn("speed  1.00x", lines)
         self.assertEqual({name: (o["passed"], o["memprof"], o["device"]) for name, o in run.outcomes.items()}, {"passes": (True, "abc", "a card"), "fails": (False, "abc", "a card")})
 

@@ -93,7 +93,7 @@ enum { BFC_AGES = 4 };
 
 enum {
   BFC_MOST_SLACK = 16,    // steps: 4 % of the pages that blocks have touched at a time
-  BFC_MOST_REPEATED = 80, // steps where an iteration asks for what the last one did, and pages move for nothing
+  BFC_MOST_REPEATED = 40, // steps where an iteration asks for what the last one did, and pages move for nothing
   BFC_SLACK_STEPS = 400,  // a step is that part of the pages
   BFC_MOVED_SHARE = 500,  // that part of the pages may move in an iteration before slack becomes greater
 };

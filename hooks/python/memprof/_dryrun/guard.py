@@ -26,11 +26,16 @@ SET_HAS_CONTEXT = "_ZN3c104cuda9_internal20setHasPrimaryContextEPFbaE"
 GET_HOOKS = "_ZN2at6detail12getCUDAHooksEv"  # at::detail::getCUDAHooks(), of libtorch_cpu
 HOOKS = 200  # words of the hooks' virtual table that are copied; it has some 60
 
-_kept = []  # the copy and what it calls, which torch uses to the end of the process
 
 
 class Missing(Exception):
     """This torch has no such table or guard."""
+
+
+def _keep(*things):
+    """torch uses the copies, and what they call, to the end of the process, which is behind that of Python."""
+    for thing in things:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
 def install(torch, current_device, count):
@@ -45,12 +50,13 @@ def install(torch, current_device, count):
     answer = ctypes.CFUNCTYPE(ctypes.c_uint16, ctypes.c_void_p)(lambda _: current_device() << 8 | CUDA)  # a c10::Device
     copied[BEFORE + GET_DEVICE] = ctypes.cast(answer, ctypes.c_void_p).value
     devices = ctypes.CFUNCTYPE(ctypes.c_int8, ctypes.c_void_p)(lambda _: count)
-    if count > 1:
+    # A build without CUDA runs a single device's nodes in the calling thread; one with CUDA has a thread for each device.
+    if count > 1 or torch.version.cuda is not None:
         place = _device_count(copied, torch)
         copied[BEFORE] = copied[place]  # its type: 1, which is CUDA. Autograd counts devices whose type is not META
         copied[place] = ctypes.cast(devices, ctypes.c_void_p).value
     guard = ctypes.c_void_p(ctypes.addressof(copied) + BEFORE * word)  # an object of one word, without data
-    _kept.extend((copied, answer, devices, guard))
+    _keep(copied, answer, devices, guard)
     table[CUDA] = ctypes.addressof(guard)
 
 
@@ -68,6 +74,7 @@ def _device_count(copied, torch):
 
 def without_contexts(c10, cpu, headers):
     """Has a build with CUDA say that no device has a context: its libc10_cuda and libtorch_cpu. `headers` is torch's folder of headers."""
+    place = _place_of_context(headers)
     none = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_int8)(lambda _device: False)
     no = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c_int8)(lambda _hooks, _device: False)
     getattr(c10, SET_HAS_CONTEXT)(none)
@@ -76,9 +83,9 @@ def without_contexts(c10, cpu, headers):
     hooks = ctypes.c_void_p.from_address(get())
     word = ctypes.sizeof(ctypes.c_void_p)
     copied = (ctypes.c_void_p * (BEFORE + HOOKS)).from_buffer_copy(ctypes.string_at(hooks.value - BEFORE * word, (BEFORE + HOOKS) * word))
-    copied[BEFORE + _place_of_context(headers)] = ctypes.cast(no, ctypes.c_void_p).value
+    copied[BEFORE + place] = ctypes.cast(no, ctypes.c_void_p).value
     hooks.value = ctypes.addressof(copied) + BEFORE * word
-    _kept.extend((none, no, copied))
+    _keep(none, no, copied)
 
 
 def _place_of_context(headers):
