@@ -148,7 +148,7 @@ campaign: hook
 	set -o pipefail; MEMPROF_CAMPAIGN=$(CAMPAIGN) go test ./... -run '^Test(Campaign|Killed)' -count 1 -v -p 1 -timeout 6h | grep -v 'no test files\|no tests to run\|^PASS$$'
 	go test ./cmd/memprof -run '^TestModelAgrees$$' -served-jobs $(CAMPAIGN) -count 1 -v -timeout 6h
 	go test ./cmd/memprof -run '^TestResultsAgree$$' -served-jobs $$(($(CAMPAIGN) / 24)) -count 1 -v -timeout 6h
-	MEMPROF_TEST_ALL=1 go test ./cmd/memprof ./trace/dataset -run '^Test(RerunOfSamples|SamplesFitScreens|PageNumbers|FlippedBits)$$' -count 1 -timeout 6h
+	MEMPROF_TEST_ALL=1 go test ./cmd/memprof ./trace/dataset ./report -run '^Test(RerunOfSamples|SamplesFitScreens|PageNumbers|FlippedBits|MCPAnswersAll|Web|LargePages)$$' -count 1 -timeout 6h
 	go test ./cmd/memprof -run '^TestRecord$$/^(closing|encoding|hostile)$$' -count 10 -timeout 6h
 	MEMPROF_TEST_ALL=1 MEMPROF_TEST_JOBS=$(CAMPAIGN) MEMPROF_TEST_PAIRS=$$((8 * $(CAMPAIGN))) $(MAKE) -C hooks -j$(C_TEST_JOBS) -O test
 	MEMPROF_TEST_JOBS=$$((420 * $(CAMPAIGN))) MEMPROF_TEST_SEED=$${MEMPROF_SEED:-$$(date +%s)} $(MAKE) -C hooks run/asan/capture/arena/random_readers

@@ -151,7 +151,11 @@ func (i *Installation) Environment(base []string, o Options) []string {
 		env = set(env, "MEMPROF_SHIM", o.Shim)
 	}
 	if o.Simulate {
-		env = prepend(env, "LD_LIBRARY_PATH", i.SimDir())
+		folder := i.SimDir()
+		if o.DryRun != nil {
+			folder = i.SimDriverDir()
+		}
+		env = prepend(env, "LD_LIBRARY_PATH", folder)
 		if o.SimMemory > 0 {
 			env = set(env, "MEMPROF_SIM_MEMORY", strconv.FormatUint(o.SimMemory, 10))
 		}

@@ -40,10 +40,17 @@ var ErrNotBuilt = errors.New("this memprof was built without its capture hook (b
 
 const library = "libmemprof.so"
 
-// simLibrary is the simulated driver. simLinks, other names that programs load, are links to it.
+// simLibrary is the simulated driver. simLinks, other names that programs load, are links to it. In driver/ there is no runtime: a
+// torch that is linked with a libcudart.so of the system needs more functions of it than are simulated.
 const simLibrary = "sim/libcuda.so.1"
 
-var simLinks = []string{"libcuda.so", "libcudart.so", "libcudart.so.11.0", "libcudart.so.12", "libcudart.so.13"}
+var simLinks = []string{
+	"sim/libcuda.so", "sim/libcudart.so", "sim/libcudart.so.11.0", "sim/libcudart.so.12", "sim/libcudart.so.13",
+	"driver/libcuda.so", "driver/libcuda.so.1",
+}
+
+// simTarget is what the links of simLinks lead to.
+const simTarget = "../" + simLibrary
 
 // Installation is a complete folder with the hook's files.
 type Installation struct {
@@ -60,6 +67,9 @@ func (i *Installation) Library() string { return filepath.Join(i.Dir, library) }
 
 // SimDir is the folder of the simulated driver and runtime.
 func (i *Installation) SimDir() string { return filepath.Join(i.Dir, "sim") }
+
+// SimDriverDir is the folder of the simulated driver alone.
+func (i *Installation) SimDriverDir() string { return filepath.Join(i.Dir, "driver") }
 
 // SimDriver is the path of the simulated driver.
 func (i *Installation) SimDriver() string { return filepath.Join(i.Dir, simLibrary) }
@@ -157,8 +167,8 @@ func complete(dir string, files map[string][]byte) bool {
 		}
 	}
 	for _, link := range simLinks {
-		target, err := os.Readlink(filepath.Join(dir, "sim", link))
-		if err != nil || target != path.Base(simLibrary) {
+		target, err := os.Readlink(filepath.Join(dir, link))
+		if err != nil || target != simTarget {
 			return false
 		}
 	}
@@ -193,8 +203,11 @@ func write(dir string, files map[string][]byte) error {
 		}
 	}
 	for _, link := range simLinks {
-		name := filepath.Join(dir, "sim", link)
-		if err := os.Symlink(path.Base(simLibrary), name); err != nil && !errors.Is(err, fs.ErrExist) {
+		name := filepath.Join(dir, link)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			return err
+		}
+		if err := os.Symlink(simTarget, name); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
 	}

@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "check.h"
+#include "positions.h"
 
 enum { SETUP_FAILED = 20, NOTHING_FAILED = 21, PAUSE_FAILED = 22, RESUME_FAILED = 23, LEAKED = 24 };
 
@@ -16,13 +17,13 @@ struct failing_call {
   bool pause, resume;
 };
 
-// Fails the first call of a name, the second, and so on, until `enough` runs in a row had no failure. `variable` and
-// `value` are set for the test, too, unless NULL. Returns whether anything was wrong.
+// Fails the first call of a name, the second, and later ones further and further apart, until `enough` runs in a row had no failure;
+// with MEMPROF_TEST_ALL each. `variable` and `value` are set for the test, too, unless NULL. Returns whether anything was wrong.
 static inline int one_failure_of_each(const struct failing_call *calls, size_t count, int enough, const char *variable, const char *value) {
   int failed = 0;
   for (size_t i = 0; i < count; i++) {
     bool pause = false, resume = false, wrong = false;
-    for (int n = 1, quiet = 0; n < 200 && quiet < enough; n++) {
+    for (int n = 1, quiet = 0; n < 200 && quiet < enough; n += next_position(n)) {
       char rule[64];
       snprintf(rule, sizeof rule, "%s:%d", calls[i].name, n);
       const char *const environment[] = {"MEMPROF_SIM_FAIL", rule, variable, value, NULL};

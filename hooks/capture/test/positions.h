@@ -12,9 +12,9 @@
 static inline int next_position(int n) {
   if (getenv("MEMPROF_TEST_ALL") != NULL) return 1;
 #ifdef __SANITIZE_THREAD__
-  return 5 + 2 * n;
+  return 20 + 4 * n;
 #else
-  return 1 + n / 2;
+  return 1 + n;
 #endif
 }
 

@@ -11,7 +11,7 @@
 
 #include "blocks.h"
 
-enum { MOST = 40, MOST_CALLS = 4096, PAIRS = 20, POLICIES = 3 };
+enum { MOST = 40, MOST_CALLS = 4096, PAIRS = 12, POLICIES = 3 };
 
 static const char *const weights[] = {"weights"}, *const cache[] = {"cache"};
 
@@ -191,7 +191,7 @@ int main(int argc, char **argv) {
   const char *given = getenv("MEMPROF_TEST_SEED");
   uint64_t seed = given != NULL ? strtoull(given, NULL, 10) : (uint64_t)time(NULL), random = seed;
   const char *more = getenv("MEMPROF_TEST_PAIRS");
-  const int pairs = more != NULL ? atoi(more) : PAIRS, step = more != NULL ? 1 : 12;
+  const int pairs = more != NULL ? atoi(more) : PAIRS, step = more != NULL ? 1 : 24;
   for (int o = 0; o < POLICIES; o++) {
     if (!list_calls(options[o])) return 1;
     // Policies differ in when they call, not in what they do about a refusal: one has most calls refused.

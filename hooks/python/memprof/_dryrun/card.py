@@ -6,6 +6,7 @@ import os
 import threading
 import time
 import types
+import warnings
 
 from memprof import _hook
 from memprof._dryrun import patches
@@ -56,6 +57,7 @@ def install(torch, streams, storages):
     guard.install(torch, lambda: state.device, count)
     c10 = guard.library("libc10_cuda")
     if c10 is not None:
+        warnings.filterwarnings("ignore", message="CUDA initialization: ")  # of the runtime, which finds no device
         guard.without_contexts(c10, guard.library("libtorch_cpu"), os.path.join(os.path.dirname(torch.__file__), "include"))
 
     def set_device(device):

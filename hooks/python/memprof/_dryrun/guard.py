@@ -27,7 +27,6 @@ GET_HOOKS = "_ZN2at6detail12getCUDAHooksEv"  # at::detail::getCUDAHooks(), of li
 HOOKS = 200  # words of the hooks' virtual table that are copied; it has some 60
 
 
-
 class Missing(Exception):
     """This torch has no such table or guard."""
 
@@ -78,9 +77,7 @@ def without_contexts(c10, cpu, headers):
     none = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_int8)(lambda _device: False)
     no = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c_int8)(lambda _hooks, _device: False)
     getattr(c10, SET_HAS_CONTEXT)(none)
-    get = getattr(cpu, GET_HOOKS)
-    get.restype = ctypes.c_void_p
-    hooks = ctypes.c_void_p.from_address(get())
+    hooks = ctypes.c_void_p.from_address(ctypes.CFUNCTYPE(ctypes.c_void_p)((GET_HOOKS, cpu))())
     word = ctypes.sizeof(ctypes.c_void_p)
     copied = (ctypes.c_void_p * (BEFORE + HOOKS)).from_buffer_copy(ctypes.string_at(hooks.value - BEFORE * word, (BEFORE + HOOKS) * word))
     copied[BEFORE + place] = ctypes.cast(no, ctypes.c_void_p).value
