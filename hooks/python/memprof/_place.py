@@ -78,7 +78,9 @@ def make(directory, describe):
             try:
                 os.mkdir(spool, 0o700)
             except FileExistsError:
-                pass
+                owner = os.stat(spool).st_uid
+                if owner != os.geteuid():
+                    raise PlaceError("%s: user %d records there, who would get this process's events" % (directory, owner))
             return directory, os.path.realpath(spool)
         directory = "%s-%d" % (wanted, number)
     raise PlaceError("%s and 998 directories called after it hold recordings: remove some" % wanted)

@@ -145,6 +145,14 @@ class RecordingTest(unittest.TestCase):
             info = json.load(f)
         self.assertEqual((info["schema_version"], info["options"]["allocator"], info["gpus"][0]["memory"], info["frameworks"]), (1, "native", 2**34, ["torch 9.9"]))
 
+    @unittest.skipIf(os.geteuid(), "only root can make another user's folder")
+    def test_the_recording_of_another_user_is_not_joined(self):
+        os.makedirs(os.path.join(self.run_directory, "spool"))
+        os.chown(os.path.join(self.run_directory, "spool"), 65534, -1)
+        said = "memprof: not recorded: %s: user 65534 records there, who would get this process's events\n" % self.run_directory
+        self.script("import memprof._start\nimport torch\ntorch.cuda.init()\nassert not memprof.recording()", MEMPROF_WATCH=self.run_directory, expect=said)
+        self.assertEqual(os.listdir(os.path.join(self.run_directory, "spool")), [])
+
     def test_before_torch_is_imported(self):
         self.script(
             """
