@@ -153,11 +153,12 @@ class _Recording:
             raise WatchError(str(error))
 
     def _find_shim(self, torch):
-        from memprof import _history, _shim
+        from memprof import _calls, _history, _shim
 
         try:
             self._shim_file = _shim.path(torch)
-        except _shim.BuildError as error:
+            _calls.shim(self._shim_file)
+        except (_shim.BuildError, OSError) as error:  # one that was built elsewhere may not load here
             self._shim_file = None
             print("memprof: %s; until then %s" % (error, _history.COST), file=sys.stderr)
 

@@ -212,6 +212,13 @@ class HistoryTest(unittest.TestCase):
         subprocess.run([TOOL, "record", "--finish", self.run_directory, "--now"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.assertEqual(self.report(self.run_directory)["allocs"], 160)
 
+    def test_a_shim_that_does_not_load(self):
+        shim = os.path.join(self.folder, "shim.so")
+        with open(shim, "w") as f:
+            f.write("no library")
+        self.script("memprof.watch(os.environ['RUN'])\nallocator.advance(end)\nmemprof.stop()", said="memprof: %s: " % shim, MEMPROF_SHIM=shim)
+        self.assertEqual(self.report(self.run_directory)["allocs"], 160)
+
     def test_under_record(self):
         job = "import torch\ntorch.cuda.init()\ntorch.allocator.advance(452)"
         command = [TOOL, "record", "--allocator", "native", "--stacks", "python", "-o", self.run_directory, "--", sys.executable, "-c", job]
