@@ -58,6 +58,10 @@ def install(torch, streams, storages):
     c10 = guard.library("libc10_cuda")
     if c10 is not None:
         warnings.filterwarnings("ignore", message="CUDA initialization: ")  # of the runtime, which finds no device
+        # RNNs run cell by cell, as in a build without CUDA: their choice of cuDNN asks the driver. Scripts read and set it as before.
+        torch._C._set_cudnn_enabled(False)
+        type(torch.backends.cudnn).enabled = True
+        torch.backends.cudnn.is_acceptable = lambda _: False
         guard.without_contexts(c10, guard.library("libtorch_cpu"), os.path.join(os.path.dirname(torch.__file__), "include"))
 
     def set_device(device):

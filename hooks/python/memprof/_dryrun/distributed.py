@@ -115,7 +115,8 @@ def _objects(module, replace, report):
 
 
 def _data_parallel(torch):
-    torch.distributed.Logger.set_runtime_stats_and_log = lambda _: None  # of times that a build without CUDA does not measure
+    # Times of its own, which a build without CUDA does not measure, and one with CUDA by events.
+    torch.distributed.Logger.set_runtime_stats_and_log = torch.distributed.Reducer.prepare_for_forward = lambda _: None
     data_parallel = torch.nn.parallel.DistributedDataParallel
     make = data_parallel.__init__
 
