@@ -17,6 +17,7 @@ import concurrent.futures
 import importlib
 import os
 import pkgutil
+import re
 import shutil
 import signal
 import subprocess
@@ -90,7 +91,7 @@ class Run:
         self.outcomes[name] = {"passed": failure is None, "seconds": round(end - start, 1), "memprof": self.memprof, "device": self.device}
         if failure is not None:
             suite.lines.append(f"  FAILED: {failure}")
-            self.outcomes[name]["failure"] = failure[-MOST_OF_FAILURE:]
+            self.outcomes[name]["failure"] = re.sub(r"(?:/[\w.-]+)+/", "", failure)[-MOST_OF_FAILURE:]  # without folders of this machine
         print("\n".join([name, *suite.lines]), flush=True)
 
     def run(self, names):

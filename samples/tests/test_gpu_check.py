@@ -180,7 +180,7 @@ class Parts(unittest.TestCase):
             suite.figure("speed", "1.00x")
 
         def fails(_):
-            raise suite.Failed("too slow")
+            raise suite.Failed("/tmp/w-1/run: too slow")
 
         def left(_):
             raise suite.LeftOut("no such library")
@@ -189,7 +189,7 @@ class Parts(unittest.TestCase):
             run = self.run_of(folder, 2.4, passes=passes, fails=fails, left=left, waits=lambda s: s.run(["sleep", "60"]), late=passes)
             lines = run.summary(["passes", "fails", "left", "waits", "late"])
         self.assertEqual(lines[-5:], ["not run: left waits late", "", "failed: fails", "", "1 passed, 1 failed, 3 not run"])
-        self.assertEqual(run.outcomes["fails"]["failure"], "too slow")
+        self.assertEqual(run.outcomes["fails"]["failure"], "run: too slow")
         self.assertIn("speed  1.00x", lines)
         self.assertEqual({name: (o["passed"], o["memprof"], o["device"]) for name, o in run.outcomes.items()}, {"passes": (True, "abc", "a card"), "fails": (False, "abc", "a card")})
 
