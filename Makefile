@@ -84,7 +84,7 @@ go-lint:
 # Without a prerequisite that another target must end for: else make starts it last. All of vet has run before.
 go-test: hook
 	@$(MAKE) -s go-lint
-	go test -vet=off -timeout 20m ./...
+	go test -vet=off -timeout 45m ./...
 	go test ./.ci/dist
 
 # With -short no job is recorded but one, nothing is compiled, and no browser starts. The twin has no short form.
@@ -98,8 +98,8 @@ race-test: hook
 	go test -vet=off -race -short ./trace/collect -skip 'FullDisk|DiskStays|TestRing$$|RecoverEquals|ValidTexts|Descriptors|Ballast'
 	go test -vet=off -race -short ./trace/dataset -run 'Reader|Readings|Read'
 
-# Most of these tests wait more than they compute, so there are more of them at a time than cores.
-C_TEST_JOBS ?= 4
+# Half of what they need is system time, and the Go tests run beside them: with more of them at a time those wait for them.
+C_TEST_JOBS ?= 2
 c-test: hook
 	$(MAKE) -C hooks -j$(C_TEST_JOBS) -O test
 

@@ -153,14 +153,18 @@ class _Recording:
             raise WatchError(str(error))
 
     def _find_shim(self, torch):
-        from memprof import _calls, _history, _shim
+        from memprof import _shim
 
         try:
             self._shim_file = _shim.path(torch)
-            _calls.shim(self._shim_file)
-        except (_shim.BuildError, OSError) as error:  # one that was built elsewhere may not load here
-            self._shim_file = None
-            print("memprof: %s; until then %s" % (error, _history.COST), file=sys.stderr)
+        except _shim.BuildError as error:
+            self._without_shim(error)
+
+    def _without_shim(self, error):
+        from memprof import _history
+
+        self._shim_file = None
+        print("memprof: %s; until then %s" % (error, _history.COST), file=sys.stderr)
 
     def begin_when_ready(self):
         torch = sys.modules.get("torch")
@@ -218,6 +222,11 @@ class _Recording:
         if not self.asked:
             self.prepare(torch)
         hook = _calls.Hook(_place.library())
+        try:
+            self._shim = _calls.shim(self._shim_file) if self._shim_file else None
+        except OSError as error:  # one that was built elsewhere may not load here
+            self._without_shim(error)
+            self._shim = None
         options = "readings=1" + (",stacks=1" if self.stacks and self._shim_file else "")
         for _ in range(20):  # the collector may complete the recording of other processes meanwhile
             self.directory, spool = _place.make(self.directory, lambda: self._describe(torch))
@@ -228,7 +237,7 @@ class _Recording:
         else:
             raise WatchError("%s: its recording ends again and again" % self.directory)
         self._hook = hook
-        self._shim = _calls.shim(self._shim_file) if self._shim_file else _history.History(torch, hook, self.stacks)
+        self._shim = self._shim or _history.History(torch, hook, self.stacks)
         hook.memprof_note_framework(("torch " + torch.__version__).encode())
         refusal = self._shim.memprof_torch_watch()
         if refusal is not None:
