@@ -5,7 +5,7 @@
 #   make web-large   drops a snapshot of 1 GB on that page in headless Chromium, and says how long it takes and how much memory (1 GB of disk)
 #   make demo        records a job (simulated GPU where there is no real one), reports, verifies, checks
 #   make check       what one runs before a commit: form, vet, tests that record no job, quick ones of the hook; a minute on two cores
-#   make test        everything that needs no GPU; ten minutes on two cores
+#   make test        everything that needs no GPU
 #   make duckdb-test   the README's DuckDB commands; needs a C++ compiler
 #   make rings       fails where files of a package or C folder are too many in a ring, or packages too many; part of test
 #   make campaign    kills, full disks, hostile directories, refused driver calls, random jobs under all policies, late readers: about
