@@ -214,7 +214,7 @@
 //	filled    the most bytes in use (see Statistics) so far
 //	allowance a number from 0 to 40, at first 0; each is a 400th of most
 //	moved     how many pages takeOldest has unmapped in this iteration
-//	served    how many blocks were handed out or restored in this iteration, and their bytes
+//	served    how many blocks were handed out or restored in this iteration, and their bytes; at first 0
 //	idle      a list of frames, at first empty; a frame in it may back a page again
 //
 // Frames cost the allocator nothing: no call of the memory names them. An owner that leaves the old mapping of a

@@ -415,7 +415,9 @@ func (a *Allocator) endPages() {
 		if p.served == p.before {
 			most = mostRepeated
 		}
-		p.slack = max(p.slack, min(p.slack+1, most))
+		if p.slack < most {
+			p.slack++
+		}
 	}
 	p.moved, p.before, p.served = 0, p.served, handedOut{}
 }

@@ -47,8 +47,32 @@ func checkPages(t *testing.T, a *Allocator) {
 	}
 }
 
-// TestPagesInvariants runs random operations, with a memory that refuses calls and with one that does not.
 // Where nothing is refused, no more pages are mapped than 1.02 times the most that blocks touched.
+// TestSlackGrows: where pages move, each iteration adds a step of slack, up to mostSlack, and up to mostRepeated where as many blocks
+// of as many bytes are handed out as in the iteration before.
+func TestSlackGrows(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		bytes func(i int) uint64
+		want  uint64
+	}{
+		{"repeated", func(int) uint64 { return 1 << 20 }, 40},
+		{"other bytes", func(i int) uint64 { return 1<<20 + 256*uint64(i%2) }, 16},
+	} {
+		device := NewDevice(DeviceOptions{VMM: true, Granularity: 2 << 20})
+		a := mustNew(t, Options{Limit: NoLimit, Growth: Pages, Split: SplitAlways}, device)
+		for i := range 100 {
+			b, ok := a.Alloc(c.bytes(i))
+			assert.Must(t, ok, "%s: iteration %d: refused", c.name, i)
+			mustFree(t, a, b.Addr)
+			a.pager.moved = 1
+			a.EndIteration()
+		}
+		assert.Equal(t, a.pager.slack, c.want, "%s: steps of slack", c.name)
+	}
+}
+
+// TestPagesInvariants runs random operations, with a memory that refuses calls and with one that does not.
 func TestPagesInvariants(t *testing.T) {
 	for seed := range uint64(60) {
 		random := rand.New(rand.NewPCG(seed, 3))
