@@ -98,7 +98,7 @@ race-test: hook
 	go test -vet=off -race -short ./trace/collect -skip 'FullDisk|DiskStays|TestRing$$|RecoverEquals|ValidTexts|Descriptors|Ballast'
 	go test -vet=off -race -short ./trace/dataset -run 'Reader|Readings|Read'
 
-# Half of what they need is system time, and the Go tests run beside them: with more of them at a time those wait for them.
+# The Go tests run beside them: with four at a time, those of cmd/memprof take three times as long as alone.
 C_TEST_JOBS ?= 2
 c-test: hook
 	$(MAKE) -C hooks -j$(C_TEST_JOBS) -O test
