@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/real_dlsym.h"
+#include "memprof.h"
 
 // The operations of std::function's manager, by libstdc++.
 enum { COPY = 2, DESTROY = 3 };
@@ -94,4 +95,10 @@ void cxx_throw(const char *text, bool out_of_memory) {
   cxx.make_error(object, (struct source_location){"memprof_plugin_malloc", "memprof", 0}, &string);
   cxx.end_string(&string);
   cxx.raise(object, out_of_memory ? cxx.out_of_memory : cxx.any_error, cxx.end_error);
+}
+
+// Both structures come back in two registers, on x86-64 as on arm64.
+struct memprof_torch_stream memprof_torch_stream(const void *guard, uint16_t device) {
+  (void)guard;
+  return (struct memprof_torch_stream){.device = device};
 }

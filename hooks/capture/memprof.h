@@ -467,6 +467,14 @@ void memprof_watch_oom(struct memprof_watch *watch, uint64_t tick, uint64_t size
 // Writes the sums of all devices of native allocators now. The caller does not hold the allocator's lock.
 void memprof_watch_sample(void);
 
+// The default stream of a device, both as C++ of torch has them: c10::Stream, and c10::Device, which is a type in the low byte and
+// an index above it. A dry run has it answer as CUDA's guard (c10::impl::DeviceGuardImplInterface::getStream).
+struct memprof_torch_stream {
+  uint64_t device;
+  int64_t id;
+};
+struct memprof_torch_stream memprof_torch_stream(const void *guard, uint16_t device);
+
 // Adds a framework, such as "torch 2.11.0+cu130", to the recording.
 void memprof_note_framework(const char *text);
 

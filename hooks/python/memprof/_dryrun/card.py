@@ -47,14 +47,14 @@ class Streams:
 
 
 def install(torch, streams, storages):
-    from memprof import _plugin_memory
+    from memprof import _calls, _plugin_memory
     from memprof._dryrun import guard
 
     card = seen()
     lib = _hook.library()
     state = types.SimpleNamespace(device=0)
     count = int(os.environ.get("MEMPROF_SIM_DEVICES", "1"))
-    guard.install(torch, lambda: state.device, count)
+    guard.install(torch, lambda: state.device, count, _calls.address("memprof_torch_stream"))
     c10 = guard.library("libc10_cuda")
     if c10 is not None:
         warnings.filterwarnings("ignore", message="CUDA initialization: ")  # of the runtime, which finds no device

@@ -2,9 +2,10 @@
 
 For each type of device C++ code of torch asks a guard which device and stream are current: autograd does at each
 node. A build without CUDA has no guard for it and ends the process; that of a build with CUDA asks the driver. torch
-has a guard that does nothing, for meta tensors. CUDA's place in torch's table of guards gets a copy of it with three
-other answers: the current device, for a device's default stream its current stream, where the original raises, and how
-many devices there are.
+has a guard that does nothing, for meta tensors. CUDA's place in torch's table of guards gets a copy of it with other
+answers: the current device, how many there are, and of each device one stream, its default one, in place of one of the
+meta device, which autograd would order by events. Events, where it still makes some, are recorded and waited for without
+effect.
 
 A build with CUDA asks, too, which devices have a context, and raises where the driver has no device: c10 by a function that can be
 set, autograd by a virtual function of CUDA's hooks, whose object gets a copy of its virtual table with another one.
@@ -19,6 +20,7 @@ CUDA, META = 1, 14  # of c10::DeviceType
 
 # Of the virtual functions of c10::impl::DeviceGuardImplInterface, in the order of their declaration.
 GET_DEVICE, GET_STREAM, GET_DEFAULT_STREAM, FUNCTIONS = 2, 5, 6, 32
+DESTROY_EVENT, RECORD, BLOCK = -4, -3, -2  # from deviceCount
 BEFORE = 2  # words of a virtual table before its first function
 
 # c10::cuda::_internal::setHasPrimaryContext(bool (*)(signed char)), of libc10_cuda
@@ -37,15 +39,15 @@ def _keep(*things):
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
-def install(torch, current_device, count):
-    """`current_device` returns the index of the current device, of `count`."""
+def install(torch, current_device, count, stream):
+    """`current_device` returns the index of the current device, of `count`. `stream` is the address of memprof_torch_stream."""
     table = _table(torch)
     if not table[META]:
         raise Missing("torch %s has no guard for meta tensors" % torch.__version__)
     word = ctypes.sizeof(ctypes.c_void_p)
     functions = ctypes.c_void_p.from_address(table[META]).value
     copied = (ctypes.c_void_p * (BEFORE + FUNCTIONS)).from_buffer_copy(ctypes.string_at(functions - BEFORE * word, (BEFORE + FUNCTIONS) * word))
-    copied[BEFORE + GET_DEFAULT_STREAM] = copied[BEFORE + GET_STREAM]
+    copied[BEFORE + GET_STREAM] = copied[BEFORE + GET_DEFAULT_STREAM] = stream
     answer = ctypes.CFUNCTYPE(ctypes.c_uint16, ctypes.c_void_p)(lambda _: current_device() << 8 | CUDA)  # a c10::Device
     copied[BEFORE + GET_DEVICE] = ctypes.cast(answer, ctypes.c_void_p).value
     devices = ctypes.CFUNCTYPE(ctypes.c_int8, ctypes.c_void_p)(lambda _: count)
@@ -54,6 +56,7 @@ def install(torch, current_device, count):
         place = _device_count(copied, torch)
         copied[BEFORE] = copied[place]  # its type: 1, which is CUDA. Autograd counts devices whose type is not META
         copied[place] = ctypes.cast(devices, ctypes.c_void_p).value
+        copied[place + RECORD] = copied[place + BLOCK] = copied[place + DESTROY_EVENT]  # which does nothing
     guard = ctypes.c_void_p(ctypes.addressof(copied) + BEFORE * word)  # an object of one word, without data
     _keep(copied, answer, devices, guard)
     table[CUDA] = ctypes.addressof(guard)
