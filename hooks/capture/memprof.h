@@ -403,6 +403,8 @@ void memprof_kv_end(uint64_t cache);
 // The number of the call stack in which `frame`, "function (file:line)", is called from the stack `parent`;
 // parent 0: an outermost frame. Returns 0 if there are 2^20 stacks already.
 uint32_t memprof_stack_node(uint32_t parent, const char *frame);
+// The same for an event of that tick (see below), which is reported later.
+uint32_t memprof_stack_node_at(uint64_t tick, uint32_t parent, const char *frame);
 
 // From now on the Python stacks of requests are recorded (1) or not (0), whatever --stacks says. The caller holds no lock of a native
 // allocator.

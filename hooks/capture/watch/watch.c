@@ -136,7 +136,7 @@ static const char *settings(void) {
   return text == NULL || strpbrk(text, "\t\n") != NULL || strlen(text) > 512 ? "" : text;
 }
 
-static void describe(const struct memprof_watch *watch, const struct place *place, int manner) {
+static void describe(const struct memprof_watch *watch, const struct place *place, int manner, uint64_t tick) {
   char text[1024], uuid[DRIVER_UUID_TEXT];
   driver_uuid_text(watch->device, uuid);
   snprintf(text, sizeof text, "allocator=%s\tprovided=unknown\tcoalesces=%d\tpool=%llx.%llx\tmain=%d\tuuid=%s", watch->allocator, manner == JOINED,
@@ -145,7 +145,7 @@ static void describe(const struct memprof_watch *watch, const struct place *plac
   if (settings()[0] != '\0') snprintf(text + length, sizeof text - length, "\tconf=%s", settings());
   struct spool_event event = event_of(watch, place, MEMPROF_ARENA, place->arena[manner]);
   event.context = spool_string(text);
-  spool_write(&event);
+  spool_write_at(&event, clock_at(tick));
 }
 
 static inline bool is_place(const struct place *place, void *stream, uint64_t pool0, uint64_t pool1) {
@@ -379,7 +379,7 @@ void memprof_watch_map(struct memprof_watch *watch, uint64_t tick, uint64_t addr
   const int manner = joins ? JOINED : SEPARATE;
   if (place->arena[manner] == MEMPROF_NO_ARENA) {
     place->arena[manner] = arena_next_id();
-    describe(watch, place, manner);
+    describe(watch, place, manner, tick);
   }
   atomic_store_explicit(&watch->used, true, memory_order_relaxed);
   device_note_use(watch->device);

@@ -54,7 +54,7 @@ QUICK = {
     "memprof_set_context", "memprof_label", "memprof_label_many", "memprof_stacks", "memprof_call_as", "memprof_note_framework", "memprof_problem",
     "memprof_watch_sample", "memprof_begin", "memprof_end", "memprof_plugin_prepare", "memprof_kv_cache", "memprof_kv_reserve", "memprof_kv_share", "memprof_kv_append",
     "memprof_watch_device", "memprof_watch_adopt", "memprof_watch_adopt_block", "memprof_watch_alloc", "memprof_watch_free", "memprof_watch_free_done",
-    "memprof_watch_map", "memprof_watch_unmap", "memprof_watch_oom", "memprof_stack_node", "memprof_kv_append_many", "memprof_kv_free", "memprof_kv_swap_out", "memprof_kv_swap_in", "memprof_kv_drop", "memprof_kv_end",
+    "memprof_watch_map", "memprof_watch_unmap", "memprof_watch_oom", "memprof_stack_node", "memprof_stack_node_at", "memprof_kv_append_many", "memprof_kv_free", "memprof_kv_swap_out", "memprof_kv_swap_in", "memprof_kv_drop", "memprof_kv_end",
 }
 
 _NUMBERS = {name: getattr(ctypes, "c_" + name.replace("_t", "")) for name in ("int", "int32_t", "uint32_t", "int64_t", "uint64_t")}

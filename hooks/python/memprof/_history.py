@@ -58,9 +58,8 @@ class Hook:
 
 def _draining(name):
     def call(self, *arguments):
-        if _current is not None:
-            _current.drain()
-        return getattr(self._hook, name)(*arguments)
+        made = lambda: getattr(self._hook, name)(*arguments)
+        return made() if _current is None or not _current.drain(made) else None
 
     return call
 
@@ -77,6 +76,7 @@ class _Device:
         self.memory = {}  # number of a page: the piece of memory there, (first address, end, stream, pool, whether blocks span it and the next)
         self.blocks = {}  # address: (bytes requested, stream, pool, whether its free is pending)
         self.layout = None  # of the last snapshot's segments
+        self.segments = self.starts = ()  # of the snapshot that is being written, by address, and their addresses
         self.sums = None  # those of struct memprof_watch_sums, after the last drain
         self.allocated = self.entries = 0  # allocations, and entries about them and frees, by the last drain
         self.unseen = 0  # allocations that torch counts and no entry tells of
@@ -92,7 +92,7 @@ class History:
     def __init__(self, torch, hook, stacks):
         self._torch, self._hook, self.stacks = torch, hook, stacks
         self._lock, self._busy, self._ended = threading.RLock(), False, threading.Event()
-        self._devices, self._nodes = [], {}
+        self._devices, self._nodes, self._marks = [], {}, []
         self._restated = 0  # blocks
         self._now = time.monotonic_ns()  # at the last drain
         self._owner = os.getpid()
@@ -156,17 +156,24 @@ class History:
         return self._devices[number].sums
 
     @_hook.harmless
-    def drain(self):
+    def drain(self, mark=None):
+        """Writes what there is. True: this thread does so already, and makes the mark, of a collected object's end, afterwards."""
         if os.getpid() != self._owner:
-            return
+            return False
         with self._lock:
-            if self._busy or _current is not self:  # a collected object's end makes a mark
-                return
+            if self._busy:
+                self._marks += [mark] if mark else []
+                return True
+            if _current is not self:
+                return False
             self._busy = True
             try:
                 self._drain()
             finally:
                 self._busy = False
+                while self._marks:
+                    self._marks.pop(0)()
+        return False
 
     def _drain(self):
         counts = [self._counts(device) for device in self._devices]
@@ -180,68 +187,77 @@ class History:
         self._known = {}  # context by the frames' identities, which are those of this snapshot alone
         self._cell = ctypes.c_uint32.from_address(self._hook.memprof_context_cell())
         before, self._cell.value = self._cell.value, 0
-        for device, (allocated, entries, peak) in zip(self._devices, counts):
-            segments = sorted((s for s in snapshot["segments"] if s["device"] == device.number), key=lambda s: s["address"])
+        first, timed = self._devices[0].layout is None, []
+        for device in self._devices:
+            device.sums = None
+            device.segments = sorted((s for s in snapshot["segments"] if s["device"] == device.number), key=lambda s: s["address"])
             trace = snapshot["device_traces"][device.number] if device.number < len(snapshot["device_traces"]) else []
-            first, device.sums, written = device.layout is None, None, 0
+            device.starts = [s["address"] for s in device.segments]
             if first:
-                self._adopt(device, segments)
+                self._adopt(device)
             elif len(trace) < MOST_ENTRIES:  # else torch has dropped older ones
-                written = self._write(device, trace, segments)
-            self._settle(device, segments)
-            device.sums = [sum(s[name] for s in segments) for name in ("allocated_size", "active_size", "total_size")]
+                timed += self._timed(device, trace)
+        for tick, device, entry in sorted(timed, key=lambda one: one[0]):  # a trace is in the order of time, that of all devices
+            self._write(device, entry, AT | tick)
+        for device, (allocated, entries, peak) in zip(self._devices, counts):
+            self._settle(device)
+            device.sums = [sum(s[name] for s in device.segments) for name in ("allocated_size", "active_size", "total_size")]
             device.sums.insert(1, max(peak, device.sums[0]))
+            written = sum(one is device and entry["action"] == "alloc" for _, one, entry in timed)
             device.unseen += 0 if first else allocated - device.allocated - written
-            device.allocated, device.entries = allocated, entries
-        self._cell.value = before
+            device.allocated, device.entries, device.segments = allocated, entries, ()
+        self._cell.value, self._now = before, time.monotonic_ns()  # what is written next comes after all of this
 
-    def _adopt(self, device, segments):
+    def _timed(self, device, trace):
+        """The entries with their times, in ns of CLOCK_MONOTONIC, in which none is before the one before it."""
+        latest = self._before
+        for entry in trace:
+            latest = max(latest, min(entry.get("time_us", 0) * 1000 + self._offset, self._now))
+            yield latest, device, entry
+
+    def _adopt(self, device):
         """Writes what there is at the beginning, in the order that memprof_watch_adopt asks for."""
-        for s in segments:
+        for s in device.segments:
             self._hook.memprof_watch_adopt(device.watch, s["address"], s["segment_type"] == "small")
             self._map(device, _piece(s), 0)
-        for s in segments:
+        for s in device.segments:
             for addr, size, block in reversed(list(_blocks(s))):
                 self._hook.memprof_watch_adopt_block(device.watch, addr, size)
                 self._alloc(device, addr, block, 0)
 
-    def _write(self, device, trace, segments):
-        starts = [s["address"] for s in segments]
-        for entry in trace:
-            action, addr, size = entry["action"], entry.get("addr", 0), entry["size"]
-            tick = AT | min(max(entry.get("time_us", 0) * 1000 + self._offset, self._before), self._now)
-            if action == "alloc":
-                piece = device.piece(addr)
-                if piece is None or addr in device.blocks:
-                    continue  # an entry before it was lost
-                self._cell.value = self._context(entry.get("frames"))
-                self._alloc(device, addr, (size, piece[2], piece[3], False), tick)
-                self._cell.value = 0
-            elif action in ("free_requested", "free_completed"):
-                self._free(device, addr, action == "free_completed", tick)
-            elif action in ("segment_alloc", "segment_map"):
-                at = bisect.bisect_right(starts, addr) - 1
-                there = at >= 0 and addr < starts[at] + segments[at]["total_size"]
-                pool = segments[at].get("segment_pool_id") if there else entry.get("pool_id")
-                self._map(device, (addr, addr + size, entry["stream"], tuple(pool or (0, 0)), action == "segment_map"), tick)
-            elif action in ("segment_free", "segment_unmap"):
-                self._unmap(device, addr, addr + size, tick)
-            elif action == "oom":
-                self._cell.value = self._context(entry.get("frames"))
-                self._hook.memprof_watch_oom(device.watch, tick, size, entry["stream"], 0, 0)
-                self._cell.value = 0
-        return sum(entry["action"] == "alloc" for entry in trace)
+    def _write(self, device, entry, tick):
+        action, addr, size = entry["action"], entry.get("addr", 0), entry["size"]
+        if action == "alloc":
+            piece = device.piece(addr)
+            if piece is None or addr in device.blocks:
+                return  # an entry before it was lost
+            self._cell.value = self._context(entry.get("frames"), tick)
+            self._alloc(device, addr, (size, piece[2], piece[3], False), tick)
+            self._cell.value = 0
+        elif action in ("free_requested", "free_completed"):
+            self._free(device, addr, action == "free_completed", tick)
+        elif action in ("segment_alloc", "segment_map"):
+            at = bisect.bisect_right(device.starts, addr) - 1
+            there = at >= 0 and addr < device.starts[at] + device.segments[at]["total_size"]
+            pool = device.segments[at].get("segment_pool_id") if there else entry.get("pool_id")
+            self._map(device, (addr, addr + size, entry["stream"], tuple(pool or (0, 0)), action == "segment_map"), tick)
+        elif action in ("segment_free", "segment_unmap"):
+            self._unmap(device, addr, addr + size, tick)
+        elif action == "oom":
+            self._cell.value = self._context(entry.get("frames"), tick)
+            self._hook.memprof_watch_oom(device.watch, tick, size, entry["stream"], 0, 0)
+            self._cell.value = 0
 
-    def _settle(self, device, segments):
+    def _settle(self, device):
         """Writes what the snapshot has and the entries do not lead to."""
-        blocks = {addr: block for s in segments for addr, _, block in _blocks(s)}
+        blocks = {addr: block for s in device.segments for addr, _, block in _blocks(s)}
         for addr in [a for a, block in device.blocks.items() if blocks.get(a) != block]:
             self._free(device, addr, True, 0)
             self._restated += 1
-        layout = [(s["address"], s["total_size"]) for s in segments]
+        layout = [(s["address"], s["total_size"]) for s in device.segments]
         if layout != device.layout:
             memory = {}
-            for s in segments:
+            for s in device.segments:
                 _lay(memory, _piece(s))
             before, after = set(device.memory.values()), set(memory.values())
             for piece in sorted(before - after):
@@ -287,7 +303,7 @@ class History:
         else:
             device.blocks[addr] = (size, stream, pool, True)
 
-    def _context(self, frames):
+    def _context(self, frames, tick):
         """The number of the context with an entry's stack, innermost frame first."""
         if not frames:
             return 0
@@ -297,7 +313,7 @@ class History:
             for frame in reversed(frames):
                 step = (node, frame["name"], frame["filename"], frame["line"])
                 if step not in self._nodes and not frame["filename"].startswith(HERE):
-                    self._nodes[step] = self._hook.memprof_stack_node(node, _hook.encoded("%s (%s:%d)" % step[1:] if step[2] else step[1]))
+                    self._nodes[step] = self._hook.memprof_stack_node_at(tick, node, _hook.encoded("%s (%s:%d)" % step[1:] if step[2] else step[1]))
                 node = self._nodes.get(step) or node
             self._known[key] = self._hook.memprof_context(b"stack=%d" % node)
         return self._known[key]

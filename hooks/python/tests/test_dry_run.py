@@ -170,6 +170,21 @@ class DryRunTest(DryRunCase):
         large = [n for n in self.requests(plan) if n >= 28000]
         self.assertEqual(large, [4000000, 4000000, 28000, 28000, 32 << 20, 4000000, 32 << 20])
 
+    def test_gradients_are_added_in_place_in_a_torch_that_wraps_modes(self):
+        plan, _ = self.script(
+            """
+            from memprof._dryrun.operators import Operators
+            if getattr(Operators, "_should_skip_dynamo", lambda: True)():  # as TorchDispatchMode of torch 2.11 asks
+                seen = Operators.__torch_dispatch__
+                Operators.__torch_dispatch__ = lambda *args, **more: seen(*args, **more)
+            x = torch.ones(1000, device="cuda", requires_grad=True)
+            y = x * 2
+            (y.sin() + y.cos()).backward(torch.empty(1000, device="cuda"))
+            """
+        )
+        # x, y, sine, cosine, sum and its gradient; in backward a factor and a gradient of each, and a product for x.
+        self.assertEqual(self.requests(plan).count(4000), 6 + 4 + 1 + 1)
+
     def test_operators_that_cuda_has_kernels_for_are_not_composed(self):
         plan, _ = self.script(
             """

@@ -49,7 +49,8 @@ class RanksTest(DryRunCase):
 
     def test_sharded_parameters(self):
         for rank in (3, 7):
-            first, later, _, plan = self.job("from torch.distributed.fsdp import fully_shard\n[fully_shard(block) for block in model]\nfully_shard(model)", 8, rank)
+            first, later, printed, plan = self.job("from torch.distributed.fsdp import fully_shard\n[fully_shard(block) for block in model]\nfully_shard(model)", 8, rank)
+            self.assertIn("NCCL is assumed to take 776 MiB of a device, as the communicator of two ranks did", printed)
             self.assertEqual(first.count(WEIGHT // 8), 4 + 4)  # the rank's eighth of weights and momenta
             # Each block is gathered in forward and, but for the last, which stays, again in backward; its gradients are
             # gathered for one reduction, whose result is the shard of the block.

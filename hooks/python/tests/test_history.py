@@ -185,6 +185,42 @@ class HistoryTest(unittest.TestCase):
         device = self.report(self.run_directory)
         self.assertEqual([device["final"][key] for key in ("requested", "provided", "reserved", "live")], [125859844, 125860352, 146800640, 19])
 
+    def test_times_do_not_fall(self):
+        self.script(
+            """
+            import time
+            memprof.watch(os.environ["RUN"], stacks=True)
+            begun = time.time_ns() // 1000
+            for i, entry in enumerate(allocator.entries):
+                entry["time_us"] = begun + (i, 0, 2**60)[i // 100 % 3]
+            time.sleep(0.1)
+            allocator.advance(end)
+            memprof.stop()
+            """
+        )
+        self.sides("native.pickle.gz")
+        done = subprocess.run([TOOL, "export", "csv", self.run_directory], check=True, stdout=subprocess.PIPE, text=True)
+        times = [int(line.split(",")[2]) for line in done.stdout.splitlines()[1:]]
+        fallen = [(now, before) for before, now in zip(times, times[1:]) if now < before - 1e6]
+        self.assertEqual(fallen, [])
+
+    def test_a_mark_while_entries_are_written(self):
+        self.script(
+            """
+            memprof.watch(os.environ["RUN"])
+            snapshot = torch.cuda.memory._snapshot
+            def and_marks():  # as the end of an object does that the collector finds
+                torch.cuda.memory._snapshot = snapshot
+                memprof.iteration()
+                return snapshot()
+            torch.cuda.memory._snapshot = and_marks
+            allocator.advance(end)
+            memprof.stop()
+            """
+        )
+        ours, theirs = self.sides("native.pickle.gz")
+        self.assertEqual(ours["iterations"][0]["end_requested"], theirs["final"]["requested"])
+
     def test_drains_before_torch_drops_entries(self):
         text = """
             import time

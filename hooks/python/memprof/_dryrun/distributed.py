@@ -28,13 +28,16 @@ def install(torch, report):
     torch.multiprocessing.spawn = _spawned
 
 
-NCCL = 488 << 20  # bytes of a communicator of one rank on an H200, torch 2.11: 388 MiB of buffers, 100 MiB of code
+# Bytes of a device that a communicator takes, torch 2.11 with CUDA 13 on H200s: of one rank 388 MiB of buffers and 100 MiB of code,
+# of two, without multicast, 484 and 292.
+ONE_RANK, RANKS = 488 << 20, 776 << 20
 
 
 class Communicators:
     """NCCL makes a communicator at the first collective on a device."""
 
-    def __init__(self, storages, report):
+    def __init__(self, torch, storages, report):
+        self._distributed = torch.distributed
         self._storages = storages
         self._report = report
         self._devices = set()
@@ -42,8 +45,11 @@ class Communicators:
     def connect(self, tensors):
         for device in {t.device.index for t in tensors if t.device.type == "cuda"} - self._devices:
             self._devices.add(device)
-            self._storages.take_as(b"call=cuMemAlloc\tlibrary=libnccl.so", NCCL, device)
-            self._report("nccl", "NCCL is assumed to take %d MiB of a device, as the communicator of one rank did on an H200" % (NCCL >> 20))
+            alone = self._distributed.get_world_size() == 1
+            bytes = ONE_RANK if alone else RANKS
+            self._storages.take_as(b"call=cuMemAlloc\tlibrary=libnccl.so", bytes, device)
+            measured = "one rank did on an H200" if alone else "two ranks did on H200s"
+            self._report("nccl", "NCCL is assumed to take %d MiB of a device, as the communicator of %s" % (bytes >> 20, measured))
 
 
 def ways(torch, _storages):

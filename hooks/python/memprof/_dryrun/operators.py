@@ -36,6 +36,11 @@ class Operators(TorchDispatchMode):
         self.fakes = fake_tensor.FakeTensorMode(allow_fallback_kernels=False, allow_non_fake_inputs=True)
         self.fakes._allow_unsafe_data_ptr_access = False  # C++ code that asks for a pointer raises
 
+    @classmethod
+    def _should_skip_dynamo(cls):
+        """Asked by torch from 2.11 on, which wraps the next function unless this is false. The wrapper would stand between it and the engine."""
+        return False
+
     def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
         if kwargs.pop("pin_memory", False):  # a build without CUDA cannot pin
@@ -160,7 +165,7 @@ def install(torch):
     kernels.keep_whole(torch)
     assumed = values.Values(torch)
     way = kernels.Kernels(torch, blocks, assumed)
-    operators = Operators(torch, blocks, assumed, way, distributed.Communicators(blocks, assumed.report))
+    operators = Operators(torch, blocks, assumed, way, distributed.Communicators(torch, blocks, assumed.report))
     card.install(torch, streams, blocks)
     patches.install(torch, operators, blocks, assumed)
     attention.install(torch, way, assumed.report)
