@@ -20,18 +20,26 @@
 #include "base/problem.h"
 #include "device/vmm.h"
 
-// There is room for it.
-static void add_old(struct vmm *vmm, struct vmm_mapping mapping) {
-  const size_t at = vmm_find_old(vmm, mapping.addr);
-  memmove(vmm->old + at + 1, vmm->old + at, (vmm->old_count - at) * sizeof *vmm->old);
-  vmm->old[at] = mapping;
-  vmm->old_count++;
+// A job that repeats itself makes the same mappings old and takes them again, and there may be a hundred thousand others. So one that is
+// no longer old keeps its place in the array, `gone`, and nothing moves. There is room for so many more; they are by address, and no
+// other one is at their addresses.
+static void add_old(struct vmm *vmm, const struct vmm_mapping *mappings, size_t count) {
+  for (size_t i = 0, n; i < count; i += n) {
+    const size_t at = vmm_find_old(vmm, mappings[i].addr);
+    for (n = 0; i + n < count && (at == vmm->old_count || mappings[i + n].addr + mappings[i + n].bytes <= vmm->old[at].addr); n++) {
+    }
+    size_t over = 0;  // places of mappings that are gone, where this one was
+    if (n == 0) {
+      n = 1;
+      while (at + over < vmm->old_count && vmm->old[at + over].addr < mappings[i].addr + mappings[i].bytes) over++;
+    }
+    if (over != n) memmove(vmm->old + at + n, vmm->old + at + over, (vmm->old_count - at - over) * sizeof *vmm->old);
+    memcpy(vmm->old + at, mappings + i, n * sizeof *mappings);
+    vmm->old_count += n - over;
+  }
 }
 
-static void remove_old(struct vmm *vmm, size_t at) {
-  vmm->old_count--;
-  memmove(vmm->old + at, vmm->old + at + 1, (vmm->old_count - at) * sizeof *vmm->old);
-}
+static void remove_old(struct vmm *vmm, size_t at) { vmm->old[at].gone = true; }
 
 static void add_unplaced(struct vmm *vmm, struct vmm_mapping mapping) { vmm->unplaced[vmm->unplaced_count++] = mapping; }
 
@@ -48,8 +56,8 @@ bool vmm_unplace(struct vmm *vmm, size_t first, size_t last) {
   if (!array_reserve(&vmm->old, &vmm->old_room, vmm->old_count + count, sizeof *vmm->old) ||
       !array_reserve(&vmm->unplaced, &vmm->unplaced_room, vmm->unplaced_count + count, sizeof *vmm->unplaced))
     return false;
+  add_old(vmm, vmm->mappings + first, count);
   for (size_t i = first; i < last; i++) {
-    add_old(vmm, vmm->mappings[i]);
     add_unplaced(vmm, vmm->mappings[i]);
     vmm->unplaced_bytes += vmm->mappings[i].bytes;
   }
@@ -73,7 +81,7 @@ bool vmm_pass(struct vmm *from, size_t at, struct vmm *to) {
 
 bool vmm_take_kept(struct vmm *vmm, struct vmm_mapping *piece) {
   const size_t at = vmm_find_old(vmm, piece->addr);
-  if (at == vmm->old_count || vmm->old[at].addr != piece->addr || vmm->old[at].bytes != piece->bytes) return false;
+  if (at == vmm->old_count || vmm->old[at].gone || vmm->old[at].addr != piece->addr || vmm->old[at].bytes != piece->bytes) return false;
   for (size_t i = 0; i < vmm->unplaced_count; i++) {
     if (vmm->unplaced[i].handle != vmm->old[at].handle) continue;
     vmm->unplaced_bytes -= piece->bytes;
@@ -96,14 +104,14 @@ bool vmm_take_unplaced(struct vmm *vmm, struct vmm_mapping *piece) {
 void vmm_give_unplaced(struct vmm *vmm, const struct vmm_mapping *piece, bool kept) {
   struct vmm_mapping unplaced = *piece;
   unplaced.addr = piece->from;
-  if (kept) add_old(vmm, *piece);
+  if (kept) add_old(vmm, piece, 1);
   add_unplaced(vmm, unplaced);
   vmm->unplaced_bytes += piece->bytes;
 }
 
 bool vmm_clear_old(struct vmm *vmm, uint64_t addr, uint64_t bytes) {
-  size_t at = vmm_find_old(vmm, addr);
-  while (at < vmm->old_count && vmm->old[at].addr < addr + bytes) {
+  for (size_t at = vmm_find_old(vmm, addr); at < vmm->old_count && vmm->old[at].addr < addr + bytes; at++) {
+    if (vmm->old[at].gone) continue;
     if (!vmm->idle(vmm->owner, vmm->old[at].addr, vmm->old[at].bytes) || driver_get()->unmap(vmm->old[at].addr, vmm->old[at].bytes) != DRIVER_OK) return false;
     remove_old(vmm, at);
   }
@@ -113,7 +121,7 @@ bool vmm_clear_old(struct vmm *vmm, uint64_t addr, uint64_t bytes) {
 bool vmm_forget_handle(struct vmm *vmm, driver_handle handle) {
   bool all = true;
   for (size_t at = vmm->old_count; at-- > 0;) {
-    if (vmm->old[at].handle != handle) continue;
+    if (vmm->old[at].gone || vmm->old[at].handle != handle) continue;
     const struct vmm_mapping old = vmm->old[at];
     remove_old(vmm, at);
     if (driver_get()->unmap(old.addr, old.bytes) == DRIVER_OK) continue;
@@ -127,8 +135,8 @@ bool vmm_forget_handle(struct vmm *vmm, driver_handle handle) {
 // memory was free last: when that address is clear, all others of the handle are.
 static size_t old_of(const struct vmm *vmm, const struct vmm_mapping *unplaced) {
   size_t at = vmm_find_old(vmm, unplaced->addr);
-  if (at < vmm->old_count && vmm->old[at].addr == unplaced->addr && vmm->old[at].handle == unplaced->handle) return at;
-  for (at = 0; at < vmm->old_count && vmm->old[at].handle != unplaced->handle;) at++;
+  if (at < vmm->old_count && !vmm->old[at].gone && vmm->old[at].addr == unplaced->addr && vmm->old[at].handle == unplaced->handle) return at;
+  for (at = 0; at < vmm->old_count && (vmm->old[at].gone || vmm->old[at].handle != unplaced->handle);) at++;
   return at;
 }
 
@@ -175,6 +183,6 @@ void vmm_forget_old(struct vmm *vmm) {
   while (vmm->unplaced_count > 0) release_unplaced(vmm, vmm->unplaced_count - 1);
   while (vmm->old_count > 0) {
     const struct vmm_mapping old = vmm->old[--vmm->old_count];
-    if (driver_get()->unmap(old.addr, old.bytes) != DRIVER_OK) vmm_note_stuck(vmm, &old);
+    if (!old.gone && driver_get()->unmap(old.addr, old.bytes) != DRIVER_OK) vmm_note_stuck(vmm, &old);
   }
 }

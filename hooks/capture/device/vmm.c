@@ -371,6 +371,8 @@ bool vmm_allow_peer(const struct vmm *vmm, int peer) {
   for (size_t i = 0; i < vmm->count; i++) {
     all &= driver_get()->set_access(vmm->mappings[i].addr, vmm->mappings[i].bytes, &access, 1) == DRIVER_OK;
   }
-  for (size_t i = 0; i < vmm->old_count; i++) all &= driver_get()->set_access(vmm->old[i].addr, vmm->old[i].bytes, &access, 1) == DRIVER_OK;
+  for (size_t i = 0; i < vmm->old_count; i++) {
+    if (!vmm->old[i].gone) all &= driver_get()->set_access(vmm->old[i].addr, vmm->old[i].bytes, &access, 1) == DRIVER_OK;
+  }
   return all;
 }

@@ -29,6 +29,7 @@ struct vmm_mapping {
   uint64_t addr, bytes;
   driver_handle handle;
   enum vmm_origin origin;
+  bool gone;      // of vmm.old: it is no longer old, and keeps its place
   uint64_t from;  // where the handle was before, if the request under way has moved it here
 };
 
@@ -68,7 +69,7 @@ struct vmm {
   size_t stuck_count, stuck_room;
   struct vmm_registered *registered;  // in no order; what they touch is neither unmapped nor unplaced
   size_t registered_count, registered_room;
-  struct vmm_mapping *old;  // mappings that stay while their handles serve other addresses, or none; by address
+  struct vmm_mapping *old;  // mappings that stay while their handles serve other addresses, or none, and places of such; by address
   size_t old_count, old_room;
   struct vmm_mapping *unplaced;  // handles that serve no address; their old mappings stay
   size_t unplaced_count, unplaced_room;
@@ -129,7 +130,7 @@ void vmm_release_unplaced(struct vmm *vmm);
 void vmm_undo(struct vmm *vmm, size_t first, size_t last);
 
 // Of vmm.c, for what unplaced.c does for it, and of unplaced.c. A piece has its address and bytes.
-size_t vmm_find_old(const struct vmm *vmm, uint64_t addr);  // the index of the first old mapping that ends after addr
+size_t vmm_find_old(const struct vmm *vmm, uint64_t addr);  // the index of the first of vmm.old that ends after addr
 bool vmm_take_kept(struct vmm *vmm, struct vmm_mapping *piece);   // the unplaced handle that is still mapped there
 bool vmm_take_unplaced(struct vmm *vmm, struct vmm_mapping *piece);  // any
 void vmm_give_unplaced(struct vmm *vmm, const struct vmm_mapping *piece, bool kept);  // undoes either

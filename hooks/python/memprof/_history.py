@@ -79,7 +79,7 @@ class _Device:
         self.segments = self.starts = ()  # of the snapshot that is being written, by address, and their addresses
         self.sums = None  # those of struct memprof_watch_sums, after the last drain
         self.allocated = self.entries = 0  # allocations, and entries about them and frees, by the last drain
-        self.unseen = 0  # allocations that torch counts and no entry tells of
+        self.unseen = 0  # allocations that torch counts since the first drain, less those that were written
 
     def piece(self, addr):
         found = self.memory.get(addr >> PAGE)
@@ -203,8 +203,7 @@ class History:
             self._settle(device)
             device.sums = [sum(s[name] for s in device.segments) for name in ("allocated_size", "active_size", "total_size")]
             device.sums.insert(1, max(peak, device.sums[0]))
-            written = sum(one is device and entry["action"] == "alloc" for _, one, entry in timed)
-            device.unseen += 0 if first else allocated - device.allocated - written
+            device.unseen = 0 if first else device.unseen + allocated - device.allocated
             device.allocated, device.entries, device.segments = allocated, entries, ()
         self._cell.value, self._now = before, time.monotonic_ns()  # what is written next comes after all of this
 
@@ -289,6 +288,7 @@ class History:
         size, stream, pool, pending = block
         self._hook.memprof_watch_alloc(device.watch, tick, addr, size, stream, *pool)
         device.blocks[addr] = (size, stream, pool, False)
+        device.unseen -= 1
         if pending:
             self._free(device, addr, False, tick)
 

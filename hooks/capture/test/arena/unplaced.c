@@ -1,10 +1,14 @@
 // unplaced.c - growth pages: free pages serve other addresses while their old mappings stay.
 #define _GNU_SOURCE
 #include "agree.h"
+#include "arena/arena.h"
+#include "base/array.h"
 #include "blocks.h"
 #include "calls.h"
 #include "positions.h"
 #include "random.h"
+
+#include <time.h>
 
 #define PAGES "preset=compact,headroom=0"
 
@@ -34,6 +38,32 @@ TEST(pages_in_turns, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES, "MEMP
   }
   const struct trail trail = trail_read(getpid(), 0);
   CHECK_EQUAL(trail_number(&trail, MEMPROF_MAP_FAILED) + trail_number(&trail, MEMPROF_GROW_FAILED), 0);
+}
+
+// A job whose pages were at two hundred thousand addresses exchanges those of two blocks as soon as any other: nothing moves in memory.
+TEST(many_old_mappings, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES) {
+  enum { OTHERS = 200000, ROUNDS = 1000 };
+  gpu_start();
+  void *small = memprof_malloc(8 * MiB, 0, NULL), *between = memprof_malloc(4 * MiB, 0, NULL), *large;
+  struct vmm *vmm = &gpu_get(0)->arenas->memory.vmm;
+  struct timespec start, now;
+  for (int i = 0; i < ROUNDS; i++) {
+    memprof_free(small, 8 * MiB, 0, NULL);
+    large = memprof_malloc(12 * MiB, 0, NULL);
+    memprof_free(large, 12 * MiB, 0, NULL);
+    small = memprof_malloc(8 * MiB, 0, NULL);
+    CHECK(small < between && large > between);
+    if (i != 1) continue;
+    CHECK(vmm->old_count > 0 && array_reserve(&vmm->old, &vmm->old_room, vmm->old_count + OTHERS + ROUNDS, sizeof *vmm->old));
+    for (uint64_t k = 0; k < OTHERS; k++) vmm->old[vmm->old_count++] = (struct vmm_mapping){.addr = ((uint64_t)1 << 60) + k * 4 * MiB, .bytes = 4 * MiB};
+    clock_gettime(CLOCK_MONOTONIC, &start);
+  }
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  vmm->old_count -= OTHERS;
+  const double seconds = (double)(now.tv_sec - start.tv_sec) + (double)(now.tv_nsec - start.tv_nsec) / 1e9;
+  if (seconds > 3) printf("%d rounds took %.1f s\n", ROUNDS, seconds);
+  CHECK(seconds < 3);
+  agree(true);
 }
 
 // A request that is mapped on what others left does not ask the driver how much memory is free: it takes none.
