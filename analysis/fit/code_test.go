@@ -21,7 +21,10 @@ type script struct {
 
 // alloc makes a block of so many MiB, of a module or a stack, and returns its address.
 func (j *script) alloc(size int64, c attribution.Category, module string) int64 {
-	addr := 1<<40 + int64(len(j.events))<<32
+	return j.allocAt(1<<40+int64(len(j.events))<<32, size, c, module)
+}
+
+func (j *script) allocAt(addr, size int64, c attribution.Category, module string) int64 {
 	if module != "" && !strings.HasPrefix(module, "stack=") {
 		module = "module=" + module
 	}
@@ -209,14 +212,22 @@ func TestCheckpointOfParts(t *testing.T) {
 
 // TestEditedEvents: an edited history is a trace whose every block is allocated once and freed once.
 func TestEditedEvents(t *testing.T) {
-	e := layers().history(t).bestCheckpoint().edit
-	source, err := e.job(layers().process()).Open()
+	j := layers()
+	if live := j.liveAtEnd(t, j.history(t).bestCheckpoint().edit); live != 1 {
+		t.Errorf("%d blocks live on, want the weights alone", live)
+	}
+}
+
+// liveAtEnd is how many blocks live on behind the edited events, which it checks: each block is allocated where none is live.
+func (j *script) liveAtEnd(t *testing.T, e *edit) int {
+	t.Helper()
+	source, err := e.job(j.process()).Open()
 	assert.NoError(t, err)
 	live, seq := map[int64]bool{}, int64(-1)
 	for {
 		batch, err := source.Next()
 		if err == io.EOF {
-			break
+			return len(live)
 		}
 		for i := range batch.Len() {
 			event := batch.Event(i)
@@ -234,7 +245,6 @@ func TestEditedEvents(t *testing.T) {
 			}
 		}
 	}
-	assert.That(t, len(live) == 1, "%d blocks live on, want the weights alone", len(live))
 }
 
 // TestChanges: each change finds its fault, with its bytes, and nothing else.
