@@ -1,9 +1,12 @@
 package fit
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/memprof/memprof/analysis/attribution"
+	"github.com/memprof/memprof/bfc"
+	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
@@ -183,4 +186,35 @@ func TestRepeatOfGathered(t *testing.T) {
 	e := j.history(t).checkpoint(kind{name: "net.h.*", depth: 3})
 	assert.Diff(t, []int64{100, 100}, made(e), "what is made again, MiB")
 	assert.Equal(t, e.requested()/mib, int64(64+10+40+20+100+10), "requested, MiB")
+}
+
+// TestSavingWithLateCode: the driver loads 2 MiB of a library's code at its first use. Whether a card has them left, where an arena took what it
+// could get before, is no matter of the change: it saves as much whenever they are loaded.
+func TestSavingWithLateCode(t *testing.T) {
+	saved := map[string]map[string]int64{}
+	for _, when := range []string{"first", "last"} {
+		j := layers()
+		at := 1
+		if when == "last" {
+			at = len(j.events)
+		}
+		j.load(at, 2*mib)
+		saved[when] = j.foundUnder(t, bfc.Classic.Policy())
+	}
+	assert.Diff(t, saved["first"], saved["last"], "saved of the least card, with code that is loaded first and last")
+}
+
+// load inserts driver overhead of a library before an event.
+func (j *script) load(at int, bytes int64) {
+	j.add(trace.KindOverhead, trace.Event{Arena: trace.NoArena, Provided: bytes}, "what=library\tname=libtorch_cuda.so\thow=process")
+	e := j.events[len(j.events)-1]
+	j.events = slices.Insert(j.events[:len(j.events)-1], at, e)
+	lives := attribution.Lives{}
+	for i := range j.events {
+		if e := &j.events[i]; e.Kind == trace.KindAlloc {
+			lives.Add(int64(i), j.lives.Of(e.Seq))
+		}
+		j.events[i].Seq = int64(i)
+	}
+	j.lives = lives
 }

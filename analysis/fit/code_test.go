@@ -3,6 +3,7 @@ package fit
 import (
 	"context"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 
@@ -54,19 +55,28 @@ func (j *script) history(t *testing.T) *History {
 }
 
 // process is the job as package fit takes it, recorded with preset compact.
-func (j *script) process() *Job {
+func (j *script) process() *Job { return j.processUnder(bfc.Compact.Policy()) }
+
+func (j *script) processUnder(policy bfc.Policy) *Job {
 	return &Job{
 		Name: "p", Open: func() (Source, error) { return modeltest.Source(j.events, 512), nil }, Text: func(context int32) string { return j.texts[context] },
-		WholeCard: true, Recorded: Allocator{Allocator: "memprof", Policy: bfc.Compact.Policy()},
+		WholeCard: true, Recorded: Allocator{Allocator: "memprof", Policy: policy},
 	}
 }
 
 // found are the changes that are worth it: what each saves of the least card, in MiB.
 func (j *script) found(t *testing.T) map[string]int64 {
 	t.Helper()
-	rows, err := Hold(context.Background(), j.process(), nil)
+	return j.foundUnder(t, bfc.Compact.Policy())
+}
+
+func (j *script) foundUnder(t *testing.T, policy bfc.Policy) map[string]int64 {
+	t.Helper()
+	of := j.processUnder(policy)
+	rows, err := Hold(context.Background(), of, nil)
 	assert.NoError(t, err)
-	savings, err := j.history(t).Find(context.Background(), j.process(), rows[1].Need)
+	recorded := slices.IndexFunc(rows, func(row Held) bool { return row.Recorded })
+	savings, err := j.history(t).Find(context.Background(), of, rows[recorded].Need)
 	assert.NoError(t, err)
 	saved, bytes := map[string]int64{}, int64(0)
 	for _, s := range savings {
