@@ -98,6 +98,7 @@ func prefix(module string, names int) (string, bool) {
 // call is what one module has in one of its forwards.
 type call struct {
 	module    string
+	depth     int     // names in its path
 	blocks    []int32 // that can be edited, in order
 	saved     []int32 // of these, those that its backward frees
 	last, end int32   // the event of its last alloc; the event that its forward ends before, -1 for the end of the pass
@@ -118,11 +119,11 @@ func (h *History) checkpoint(k kind) *edit {
 			to++
 		}
 		calls := h.calls(k, int32(from), int32(to))
-		if h.ofList(calls, k.depth) {
+		if h.ofList(calls) {
 			return h.edit()
 		}
 		for _, c := range calls {
-			e.checkpointCall(c, k.depth)
+			e.checkpointCall(c)
 		}
 		from = to
 	}
@@ -130,7 +131,7 @@ func (h *History) checkpoint(k kind) *edit {
 }
 
 // ofList says whether calls are of the parts of a list: what is taken for two calls of one module is the work of different parts.
-func (h *History) ofList(calls []*call, depth int) bool {
+func (h *History) ofList(calls []*call) bool {
 	type of struct {
 		module string
 		pass   int32
@@ -144,7 +145,7 @@ func (h *History) ofList(calls []*call, depth int) bool {
 			parts[of{c.module, c.pass}] = others
 		}
 		for _, i := range c.blocks {
-			part, ok := prefix(h.blocks[i].module, depth+1)
+			part, ok := prefix(h.blocks[i].module, c.depth+1)
 			own = own || !ok
 			again = again || others[part] != nil && others[part] != c
 			others[part] = c
@@ -154,6 +155,21 @@ func (h *History) ofList(calls []*call, depth int) bool {
 		}
 	}
 	return false
+}
+
+// moduleOf is the module of a kind that a block is of, and how many names its path has. Where several models are called, one of them has plain
+// names, and a checkpoint is of the like modules of all.
+func (h *History) moduleOf(b *block, k kind) (name string, depth int, ok bool) {
+	if name, ok = prefix(b.module, k.depth); ok && kindOf(name) == k.name {
+		return name, k.depth, true
+	}
+	class := h.passes[b.pass].class
+	rest, ok := strings.CutPrefix(b.module, class+".")
+	if !ok {
+		return "", 0, false
+	}
+	name, ok = prefix(rest, k.depth)
+	return class + "." + name, k.depth + 1, ok && kindOf(name) == k.name
 }
 
 // calls are the forwards of a kind of module in one round, whose blocks are [from, to). A module that is at work again behind another one is
@@ -171,12 +187,10 @@ func (h *History) calls(k kind, from, to int32) (order []*call) {
 		if b.pass < 0 || h.passes[b.pass].name != "forward" {
 			continue
 		}
-		name, ok := prefix(b.module, k.depth)
-		ok = ok && kindOf(name) == k.name
 		var c *call
-		if ok {
+		if name, depth, ok := h.moduleOf(b, k); ok {
 			if c = calls[of{name, b.pass}]; c == nil || c.left {
-				c = &call{module: name, pass: b.pass}
+				c = &call{module: name, depth: depth, pass: b.pass}
 				calls[of{name, b.pass}], order = c, append(order, c)
 			}
 		}

@@ -45,6 +45,8 @@ type block struct {
 type pass struct {
 	name     string
 	from, to int32
+	// class begins the names of all modules at work in it: they are of a model that was not the first one called. "" for none.
+	class string
 }
 
 // ReadHistory reads the history of a process; lives are the categories of its allocations.
@@ -89,7 +91,7 @@ func (r *reader) add(e *trace.Event) {
 				if n := len(r.passes); name == "forward" && (n == 0 || r.passes[n-1].name != name) {
 					r.round++
 				}
-				r.passes = append(r.passes, pass{name, at, -1})
+				r.passes = append(r.passes, pass{name: name, from: at, to: -1})
 			}
 			r.open = append(r.open, name)
 		}
@@ -143,6 +145,27 @@ func (r *reader) finish() {
 	for i := range r.blocks {
 		if r.blocks[i].free < 0 {
 			r.blocks[i].free = end
+		}
+	}
+	r.classes()
+}
+
+// classes finds the class of each pass.
+func (h *History) classes() {
+	known := int32(-1)
+	for i := range h.blocks {
+		b := &h.blocks[i]
+		if b.pass < 0 || b.module == "" {
+			continue
+		}
+		first, _, _ := strings.Cut(b.module, ".")
+		switch p := &h.passes[b.pass]; {
+		case b.pass > known:
+			if known = b.pass; first[:1] != strings.ToLower(first[:1]) {
+				p.class = first
+			}
+		case p.class != first:
+			p.class = ""
 		}
 	}
 }

@@ -9,13 +9,13 @@ import (
 )
 
 // checkpointCall frees what a module saves in one of its forwards, and makes it again before its backward.
-func (e *edit) checkpointCall(c *call, depth int) {
+func (e *edit) checkpointCall(c *call) {
 	output := e.output(c)
 	saved := slices.DeleteFunc(slices.Clone(c.saved), func(i int32) bool { return i == output })
 	if len(saved) == 0 {
 		return
 	}
-	ends := e.endsOfParts(c, depth)
+	ends := e.endsOfParts(c)
 	for _, i := range saved {
 		e.cut(i, cmp.Or(ends[i], c.end))
 	}
@@ -243,12 +243,12 @@ func (e *edit) neededAt(saved []int32, output int32, c *call) (at int32, ownUse 
 
 // endsOfParts are the events before which the parts of a module end, by the blocks that they save for themselves. What a part returns is not
 // among them: the module's own code may have a use for it until it ends.
-func (e *edit) endsOfParts(c *call, depth int) map[int32]int32 {
+func (e *edit) endsOfParts(c *call) map[int32]int32 {
 	ends := map[int32]int32{}
 	var part []int32 // blocks that are saved
 	inPart := ""
 	for _, i := range c.blocks {
-		name, _ := prefix(e.blocks[i].module, depth+1)
+		name, _ := prefix(e.blocks[i].module, c.depth+1)
 		if name != inPart && inPart != "" && len(part) > 0 {
 			output := e.outputOf(part)
 			for _, k := range part {

@@ -151,6 +151,26 @@ func TestCheckpointOfList(t *testing.T) {
 	assert.Must(t, best != nil && best.text == "checkpoint each of down.*: 400 MiB of saved tensors", "the best is %+v", best)
 }
 
+// TestCheckpointOfModels: only the first model that is called has plain names; names of another one begin with its class. A checkpoint of "h.*" is
+// of the modules of both.
+func TestCheckpointOfModels(t *testing.T) {
+	j := &script{job: newJob()}
+	j.alloc(64, attribution.Weights, "")
+	var saved []int64
+	for _, name := range []string{"h.0", "Decoder.h.0"} {
+		j.phase("forward", func() {
+			saved = append(saved, j.alloc(100, attribution.Activations, name+".up"), j.alloc(10, attribution.Activations, name))
+		})
+	}
+	j.phase("backward", func() {
+		j.alloc(5, attribution.Gradients, "")
+		for i := len(saved) - 1; i >= 0; i-- {
+			j.free(saved[i])
+		}
+	})
+	assert.Diff(t, []int64{100, 100}, made(j.history(t).checkpoint(kind{name: "h.*", depth: 2})), "what is made again, MiB")
+}
+
 // TestRepeatOfGathered: parameters of 40 and 20 MiB are gathered before each layer's forward and freed behind it, and gathered anew before its
 // backward. The repeat finds them there: it makes 100 alone, behind them.
 func TestRepeatOfGathered(t *testing.T) {
