@@ -10,6 +10,9 @@ import (
 
 // checkpointCall frees what a module saves in one of its forwards, and makes it again before its backward.
 func (e *edit) checkpointCall(c *call) {
+	if len(c.saved) == 0 {
+		return
+	}
 	output := e.output(c)
 	saved := slices.DeleteFunc(slices.Clone(c.saved), func(i int32) bool { return i == output })
 	if len(saved) == 0 {
@@ -26,24 +29,33 @@ func (e *edit) checkpointCall(c *call) {
 // keepInput lets what the module was called with live until its backward is over, where nothing else saved it: the caller frees it when the
 // module returns. It is at an address of its own, as its recorded one may be another block's by then.
 func (e *edit) keepInput(c *call) {
-	if c.end == e.passes[c.pass].to { // all that is left of the forward is freed there
-		return
-	}
 	over := int32(0)
 	for _, i := range c.saved {
 		over = max(over, e.blocks[i].free+1)
 	}
-	for event := c.last + 1; event < c.end; event++ {
+	first := &e.blocks[c.blocks[0]]
+	for event := c.last + 1; e.returns(c, event); event++ {
 		i := e.blockAt[event]
 		if i < 0 || e.left[event] {
 			continue
 		}
-		if b := &e.blocks[i]; b.free == event && b.plain && b.pass == c.pass && b.alloc < e.blocks[c.blocks[0]].alloc {
+		b := &e.blocks[i]
+		if b.plain && b.alloc < first.alloc && b.round == first.round && b.pass >= 0 && e.passes[b.pass].name == "forward" {
 			e.left[b.alloc], e.left[event] = true, true
 			addr := e.newCopy(i, b.alloc)
 			e.ops = append(e.ops, op{before: over, frees: true, block: i, addr: addr})
 		}
 	}
+}
+
+// returns says whether an event behind the last request of a call is before the next one. Where the call is the last of a forward, all that the
+// forward has left is freed there, unless the module is the model itself, which returns to the job's code.
+func (e *edit) returns(c *call, event int32) bool {
+	p := &e.passes[c.pass]
+	if c.end < p.to {
+		return event < c.end
+	}
+	return p.class == c.module && int(event) < len(e.events) && !e.is(trace.KindAlloc, event) && !e.is(trace.KindPhaseBegin, event)
 }
 
 // repeat makes again what a module saved. As torch.utils.checkpoint does it, the module's forward runs until the last of these blocks is there;
@@ -120,21 +132,28 @@ func (e *edit) madeByBackward(c *call, saved []int32, stop, at int32) (there map
 	return there, behind
 }
 
-// output is the block that a module returns: the last one that lives on behind its forward. Backward need not have a use for it, as where
-// the next module copies it.
+// output is the block that a module returns: the last one that lives on behind its forward, or the one before it in the innermost module, if it
+// is larger than statistics that are saved behind it. Backward need not have a use for it, as where the next module copies it.
 func (e *edit) output(c *call) int32 {
+	module, largest := "", int64(-1) // of what is saved behind
 	for _, i := range slices.Backward(c.blocks) {
-		switch b := &e.blocks[i]; b.category {
+		b := &e.blocks[i]
+		_, saved := slices.BinarySearch(c.saved, i)
+		switch b.category {
 		case attribution.Activations, attribution.Copies, attribution.Temporaries, attribution.Loss, attribution.Other:
-			if _, saved := slices.BinarySearch(c.saved, i); saved {
-				return e.outputOf(c.saved)
-			}
-			if b.free >= c.end {
-				return i
-			}
+		default:
+			continue
+		}
+		switch {
+		case largest >= 0 && b.module != module:
+			return e.outputOf(c.saved)
+		case saved:
+			module, largest = b.module, max(largest, b.bytes)
+		case b.free >= c.end && b.bytes > largest:
+			return i
 		}
 	}
-	return -1
+	return e.outputOf(c.saved)
 }
 
 // outputOf is the block that a module returns, of those that it saved. It is of the innermost module that was last at work, which may save

@@ -115,6 +115,47 @@ func TestCheckpointKeepsInput(t *testing.T) {
 	assert.Equal(t, e.bytesAtPeak()/mib, int64(100), "saved by the block at the peak, MiB")
 }
 
+// TestCheckpointOfStatistics: a layer ends with a norm, which saves statistics of 1 MiB behind its result of 50, and nothing saves the result. The
+// statistics are not kept, and are made again with the result, which is then freed.
+func TestCheckpointOfStatistics(t *testing.T) {
+	j := &script{job: newJob()}
+	var saved []int64
+	j.phase("forward", func() {
+		saved = append(saved, j.alloc(100, attribution.Activations, "h.0"))
+		result := j.alloc(50, attribution.Activations, "h.0.norm")
+		saved = append(saved, j.alloc(1, attribution.Activations, "h.0.norm"), j.alloc(20, attribution.Activations, "head"))
+		j.free(result)
+	})
+	j.phase("backward", func() { j.free(saved[2], saved[1], saved[0]) })
+	e := j.history(t).checkpoint(kind{name: "h.*", depth: 2})
+	assert.Equal(t, len(e.claims), 2, "blocks that are saved no longer")
+	assert.Diff(t, []int64{100, 50, 1, -50}, made(e), "what is made again, MiB")
+}
+
+// TestCheckpointKeepsInputOfModel: the job's code calls a model with the result of another, and forgets it then. The model's checkpoint keeps those
+// 40 MiB until its backward is over.
+func TestCheckpointKeepsInputOfModel(t *testing.T) {
+	j := &script{job: newJob()}
+	j.alloc(64, attribution.Weights, "")
+	var saved []int64
+	var input int64
+	j.phase("forward", func() { input = j.alloc(40, attribution.Activations, "enter") })
+	j.phase("forward", func() {
+		saved = append(saved, j.alloc(100, attribution.Activations, "Messages.up"), j.alloc(10, attribution.Activations, "Messages"))
+	})
+	j.free(input)
+	j.phase("forward", func() { saved = append(saved, j.alloc(300, attribution.Activations, "Head")) })
+	j.phase("backward", func() {
+		j.free(saved[2])
+		j.alloc(5, attribution.Gradients, "")
+		j.free(saved[1])
+		j.free(saved[0])
+	})
+	e := j.history(t).checkpoint(kind{name: "Messages", depth: 1})
+	assert.Equal(t, e.requested()/mib, int64(64+40+10+300), "requested, MiB")
+	assert.Equal(t, j.liveAtEnd(t, e), 2, "live at the end: weights and a gradient")
+}
+
 // made is what a change allocates and, below 0, frees in backward beyond the recorded events, in MiB and in the order of events.
 func made(e *edit) (sizes []int64) {
 	e.sorted()
@@ -126,6 +167,29 @@ func made(e *edit) (sizes []int64) {
 		}
 	}
 	return sizes
+}
+
+// TestRepeatOfSoftmax: the backward of softmax has a use for its result, so that a repeat runs until that is made. It stays, and the copy of 30 MiB
+// before it is made again.
+func TestRepeatOfSoftmax(t *testing.T) {
+	j := &script{job: newJob()}
+	var saved []int64
+	j.phase("forward", func() {
+		for _, name := range []string{"h.0", "h.1"} {
+			saved = append(saved, j.alloc(100, attribution.Activations, name))
+			scratch := j.alloc(30, attribution.Temporaries, name)
+			saved = append(saved, j.alloc(50, attribution.Activations, name))
+			j.free(scratch)
+		}
+	})
+	j.phase("backward", func() {
+		for i := len(saved) - 1; i >= 0; i-- {
+			grad := j.alloc(1, attribution.Temporaries, "")
+			j.free(saved[i])
+			j.free(grad)
+		}
+	})
+	assert.Diff(t, []int64{100, 30, -30, 100, 30, -30}, made(j.history(t).checkpoint(kind{name: "h.*", depth: 2})), "what is made again, MiB")
 }
 
 // TestCheckpointOfList: other modules are at work between the parts of "down", which so is a list. Each part is checkpointed by itself and keeps
@@ -177,6 +241,7 @@ func TestRepeatOfGathered(t *testing.T) {
 	j := &script{job: newJob()}
 	j.alloc(64, attribution.Weights, "")
 	var saved, results []int64
+	var behind []int32 // of the gathered parameters, in the order of backward
 	j.phase("forward", func() {
 		for _, name := range []string{"net.h.0", "net.h.1"} {
 			gathered := []int64{j.alloc(40, attribution.Temporaries, name), j.alloc(20, attribution.Temporaries, name)}
@@ -191,6 +256,7 @@ func TestRepeatOfGathered(t *testing.T) {
 		j.free(results[1])
 		for i := len(saved) - 1; i >= 0; i-- {
 			gathered := []int64{j.alloc(40, attribution.Temporaries, ""), j.alloc(20, attribution.Temporaries, "")}
+			behind = append(behind, int32(len(j.events)))
 			next := j.alloc(1, attribution.Temporaries, "")
 			j.free(grad, saved[i])
 			j.free(gathered...)
@@ -205,6 +271,8 @@ func TestRepeatOfGathered(t *testing.T) {
 	})
 	e := j.history(t).checkpoint(kind{name: "net.h.*", depth: 3})
 	assert.Diff(t, []int64{100, 100}, made(e), "what is made again, MiB")
+	again := slices.DeleteFunc(slices.Clone(e.ops), func(o op) bool { return o.frees })
+	assert.Diff(t, behind, []int32{again[0].before, again[1].before}, "the events before which it is")
 	assert.Equal(t, e.requested()/mib, int64(64+10+40+20+100+10), "requested, MiB")
 }
 
@@ -221,6 +289,19 @@ func TestSavingWithLateCode(t *testing.T) {
 		j.load(at, 2*mib)
 		saved[when] = j.foundUnder(t, bfc.Classic.Policy())
 	}
+	j := layers()
+	j.load(len(j.events), 2*mib)
+	e := j.history(t).edit()
+	e.loaded = true
+	source, err := e.job(j.process()).Open()
+	assert.NoError(t, err)
+	var kinds []trace.Kind
+	for event, err := range trace.Events(source) {
+		assert.NoError(t, err)
+		kinds = append(kinds, event.Kind)
+	}
+	assert.Diff(t, []trace.Kind{trace.KindArena, trace.KindOverhead, trace.KindAlloc}, kinds[:3], "the first events")
+	assert.Equal(t, len(kinds), len(j.events), "events")
 	assert.Diff(t, saved["first"], saved["last"], "saved of the least card, with code that is loaded first and last")
 }
 
