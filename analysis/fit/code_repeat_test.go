@@ -276,7 +276,7 @@ func TestRepeatOfGathered(t *testing.T) {
 	assert.Equal(t, e.requested()/mib, int64(64+10+40+20+100+10), "requested, MiB")
 }
 
-// TestSavingWithLateCode: the driver loads 2 MiB of a library's code at its first use. Whether a card has them left, where an arena took what it
+// TestSavingWithLateCode: the driver loads 30 MiB of a library's code at its first use. Whether a card has them left, where an arena took what it
 // could get before, is no matter of the change: it saves as much whenever they are loaded.
 func TestSavingWithLateCode(t *testing.T) {
 	saved := map[string]map[string]int64{}
@@ -286,7 +286,7 @@ func TestSavingWithLateCode(t *testing.T) {
 		if when == "last" {
 			at = len(j.events)
 		}
-		j.load(at, 2*mib)
+		j.load(at, 30*mib)
 		saved[when] = j.foundUnder(t, bfc.Classic.Policy())
 	}
 	j := layers()
