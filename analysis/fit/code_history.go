@@ -45,6 +45,8 @@ type block struct {
 type pass struct {
 	name     string
 	from, to int32
+	// class begins the names of all modules at work in it: they are of a model that was not the first one called. "" for none.
+	class string
 }
 
 // ReadHistory reads the history of a process; lives are the categories of its allocations.
@@ -89,7 +91,7 @@ func (r *reader) add(e *trace.Event) {
 				if n := len(r.passes); name == "forward" && (n == 0 || r.passes[n-1].name != name) {
 					r.round++
 				}
-				r.passes = append(r.passes, pass{name, at, -1})
+				r.passes = append(r.passes, pass{name: name, from: at, to: -1})
 			}
 			r.open = append(r.open, name)
 		}
@@ -145,6 +147,27 @@ func (r *reader) finish() {
 			r.blocks[i].free = end
 		}
 	}
+	r.classes()
+}
+
+// classes finds the class of each pass.
+func (h *History) classes() {
+	known := int32(-1)
+	for i := range h.blocks {
+		b := &h.blocks[i]
+		if b.pass < 0 || b.module == "" {
+			continue
+		}
+		first, _, _ := strings.Cut(b.module, ".")
+		switch p := &h.passes[b.pass]; {
+		case b.pass > known:
+			if known = b.pass; first[:1] != strings.ToLower(first[:1]) {
+				p.class = first
+			}
+		case p.class != first:
+			p.class = ""
+		}
+	}
 }
 
 func (h *History) originOf(context int32) origin {
@@ -177,6 +200,22 @@ func (h *History) passAt(event int32) int {
 func (h *History) in(event int32, name string) bool {
 	at := h.passAt(event)
 	return at >= 0 && h.passes[at].name == name
+}
+
+// loadsLate says whether an event is the load of a library's code behind the first request: the driver loads code at its first use.
+func (h *History) loadsLate(event int) bool {
+	e := &h.events[event]
+	return e.Kind == trace.KindOverhead && len(h.blocks) > 0 && event > int(h.blocks[0].alloc) &&
+		trace.ParseContext(e.Kind, h.text(e.Context)).Get("what") == "library"
+}
+
+func (h *History) anyLoadsLate() bool {
+	for event := range h.events {
+		if h.loadsLate(event) {
+			return true
+		}
+	}
+	return false
 }
 
 // trains says whether the process had a backward.
