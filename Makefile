@@ -77,6 +77,9 @@ test: hook
 check: hook
 	@$(MAKE) -s -j2 go-quick c-quick python-quick
 
+# With what bin/memprof is built with: other tags are other packages of nearly all of it, to compile again.
+go-lint go-test go-quick race-test rings tested: export GOFLAGS := $(GOFLAGS) -tags=$(TAGS) -buildvcs=false
+
 go-lint:
 	@unformatted=$$(gofmt -l cmd trace bfc analysis report hooks); if [ -n "$$unformatted" ]; then echo "not gofmt'ed: $$unformatted"; exit 1; fi
 	go vet ./...
@@ -128,9 +131,9 @@ torch-test: tested
 torch-there: tested
 	.ci/torch-test --if-there
 
-# With the flags of go test, whose compiled packages then serve.
+# With the flags of go-test, whose compiled packages then serve.
 tested: hook
-	go build -tags $(TAGS) -buildvcs=false -o bin/memprof ./cmd/memprof
+	go build -o bin/memprof ./cmd/memprof
 
 rings: hook
 	go run ./.ci/rings

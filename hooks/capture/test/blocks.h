@@ -12,8 +12,11 @@ struct block {
   unsigned char pattern;
 };
 
-// Every page would be too many faults in large blocks; in small ones each of the host is looked at.
-static inline uint64_t stride_of(const struct block *block) { return block->bytes < 512 * KiB ? 4 * KiB : 64 * KiB; }
+// Every page would be too many faults in large blocks; in small ones each of the host is looked at. What is mapped and copied wrongly is
+// 2 MiB at least, of which each has eight marks.
+static inline uint64_t stride_of(const struct block *block) {
+  return block->bytes < 512 * KiB ? 4 * KiB : block->bytes < 2 * MiB ? 64 * KiB : 256 * KiB;
+}
 
 // The request may be refused: then the block has no start.
 static inline void begin(struct block *block, uint64_t bytes, void *stream) {

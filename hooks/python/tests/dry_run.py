@@ -4,6 +4,7 @@ Where torch is not installed they are left out: `make torch-test` has one for th
 """
 
 import csv
+import functools
 import importlib.util
 import os
 import subprocess
@@ -15,6 +16,45 @@ import unittest
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 MEMPROF = os.path.join(ROOT, "bin", "memprof")
 MIB = 2**20
+MARK = 7654321  # bytes of a request between scripts that share a dry run
+
+
+def requests_of(events):
+    return [int(e["requested"]) for e in events if e["kind"] == "alloc"]
+
+
+class Together:
+    """Scripts of tests that share one dry run, as torch takes seconds to import. Each test has the events of its own script."""
+
+    def __init__(self):
+        self.texts, self.parts = [], None
+
+    def script(self, text):
+        """Decorates a test, which gets the events."""
+        at = len(self.texts)
+        self.texts.append(textwrap.dedent(text))
+
+        def decorate(test):
+            @functools.wraps(test)
+            def run(case):
+                if self.parts is None:
+                    self.parts = self.run(case)
+                test(case, self.parts[at])
+
+            return run
+
+        return decorate
+
+    def run(self, case):
+        plan, _ = case.script(f"for text in {self.texts!r}:\n    exec(text, {{'torch': torch}})\n    torch.empty({MARK}, dtype=torch.uint8, device='cuda')")
+        parts = [[]]
+        for event in case.events(plan):
+            if event["requested"] != str(MARK):
+                parts[-1].append(event)
+            elif event["kind"] == "alloc":
+                parts.append([])
+        case.assertEqual(len(parts), len(self.texts) + 1)
+        return parts
 
 
 @unittest.skipUnless(importlib.util.find_spec("torch"), "torch is not installed: dry runs are left out; make torch-test")
@@ -37,7 +77,7 @@ class DryRunCase(unittest.TestCase):
         return list(csv.DictReader(exported.splitlines()))
 
     def requests(self, plan):
-        return [int(e["requested"]) for e in self.events(plan) if e["kind"] == "alloc"]
+        return requests_of(self.events(plan))
 
     def peak(self, plan, until=None):
         """The greatest T, of all, or until the first request of so many bytes has been served."""

@@ -10,7 +10,7 @@ import textwrap
 import unittest
 from unittest import mock
 
-from dry_run import MEMPROF, MIB, ROOT, DryRunCase
+from dry_run import MEMPROF, MIB, ROOT, DryRunCase, Together, requests_of
 
 # Lines 2 to 20 of a script: a kernel, and what stands for Triton.
 TRITON = textwrap.dedent(
@@ -35,6 +35,8 @@ TRITON = textwrap.dedent(
     kernel = Kernel()
     """
 )
+
+together = Together()
 
 
 class DryRunTest(DryRunCase):
@@ -80,39 +82,39 @@ class DryRunTest(DryRunCase):
         self.assertIn(8 * MIB + 128 * 1024, sizes)  # cuBLAS's workspace
         self.assertIn("1.0 is assumed", printed)
 
-    def test_host_memory_is_none_of_the_devices(self):
-        plan, _ = self.script("x = torch.zeros(1 << 40); y = torch.zeros(10); y[0] = 7; assert y.sum().item() == 7; torch.zeros(3, device='cuda')")
-        self.assertEqual(self.requests(plan), [12])
+    @together.script("x = torch.zeros(1 << 40); y = torch.zeros(10); y[0] = 7; assert y.sum().item() == 7; torch.zeros(3, device='cuda')")
+    def test_host_memory_is_none_of_the_devices(self, events):
+        self.assertEqual(requests_of(events), [12])
 
-    def test_frees_follow_the_references(self):
-        plan, _ = self.script("x = torch.zeros(1000, device='cuda'); y = x.view(10, 100)[3]; del x; z = torch.zeros(500, device='cuda'); del y; w = torch.zeros(7, device='cuda')")
-        kinds = [(e["kind"], int(e["requested"])) for e in self.events(plan) if e["kind"] in ("alloc", "free")]
+    @together.script("x = torch.zeros(1000, device='cuda'); y = x.view(10, 100)[3]; del x; z = torch.zeros(500, device='cuda'); del y; w = torch.zeros(7, device='cuda')")
+    def test_frees_follow_the_references(self, events):
+        kinds = [(e["kind"], int(e["requested"])) for e in events if e["kind"] in ("alloc", "free")]
         self.assertEqual(kinds[:4], [("alloc", 4000), ("alloc", 2000), ("free", 4000), ("alloc", 28)])
 
-    def test_blocks_of_another_stream_wait_until_the_host_does(self):
-        plan, _ = self.script(
-            """
-            x, wire = torch.empty(1000, device="cuda"), torch.cuda.Stream()
-            x.record_stream(wire)
-            del x
-            y = torch.empty(10, device="cuda")
-            wire.synchronize()
-            z = torch.empty(20, device="cuda")
-            """
-        )
-        kinds = [(e["kind"], e["requested"]) for e in self.events(plan) if e["kind"] in ("alloc", "stream_use", "free", "free_done")]
+    @together.script(
+        """
+        x, wire = torch.empty(1000, device="cuda"), torch.cuda.Stream()
+        x.record_stream(wire)
+        del x
+        y = torch.empty(10, device="cuda")
+        wire.synchronize()
+        z = torch.empty(20, device="cuda")
+        """
+    )
+    def test_blocks_of_another_stream_wait_until_the_host_does(self, events):
+        kinds = [(e["kind"], e["requested"]) for e in events if e["kind"] in ("alloc", "stream_use", "free", "free_done")]
         self.assertEqual([kind for kind, _ in kinds[:6]], ["alloc", "stream_use", "free", "alloc", "free_done", "alloc"])
         self.assertEqual(kinds[5][1], "80")
 
-    def test_gradients_are_added_in_place(self):
-        plan, _ = self.script(
-            """
-            x = torch.ones(1000, device="cuda", requires_grad=True)
-            y = x * 2
-            (y.sin() * y.cos()).backward(torch.ones_like(y))
-            """
-        )
-        adds = [e for e in self.events(plan) if e["kind"] == "alloc" and int(e["requested"]) == 4000]
+    @together.script(
+        """
+        x = torch.ones(1000, device="cuda", requires_grad=True)
+        y = x * 2
+        (y.sin() * y.cos()).backward(torch.ones_like(y))
+        """
+    )
+    def test_gradients_are_added_in_place(self, events):
+        adds = [e for e in events if e["kind"] == "alloc" and int(e["requested"]) == 4000]
         # x, y, sin, cos, product and its gradient; two gradients of the product; of sin's operand cos and a product, of cos's
         # sin, its negative and a product; of x one. The sum of the two of y is none.
         self.assertEqual(len(adds), 14)
@@ -120,9 +122,9 @@ class DryRunTest(DryRunCase):
     def test_shards(self):
         self.same_peak("irregular/fsdp2", os.path.join(ROOT, "samples/jobs/irregular.py"), "--job", "fsdp2", "--seed", "1")
 
-    def test_a_storage_that_loses_its_bytes(self):
-        plan, _ = self.script("x = torch.zeros(1000, device='cuda'); x.untyped_storage().resize_(0); y = torch.zeros(500, device='cuda')")
-        kinds = [(e["kind"], int(e["requested"])) for e in self.events(plan) if e["kind"] in ("alloc", "free")]
+    @together.script("x = torch.zeros(1000, device='cuda'); x.untyped_storage().resize_(0); y = torch.zeros(500, device='cuda')")
+    def test_a_storage_that_loses_its_bytes(self, events):
+        kinds = [(e["kind"], int(e["requested"])) for e in events if e["kind"] in ("alloc", "free")]
         self.assertEqual(kinds[:3], [("alloc", 4000), ("free", 4000), ("alloc", 2000)])
 
     def test_modules_that_move_by_swaps(self):
@@ -145,18 +147,18 @@ class DryRunTest(DryRunCase):
         self.assertIn("moved True cuda:0 cuda:0 True\n", printed)
         self.assertEqual(self.requests(plan)[:6], [20000, 20000, 200, 10000, 10000, 100])  # weight, gradient, bias, and all three in half the bytes
 
-    def test_workspaces_of_sums(self):
+    @together.script("torch.empty(266730, 192, device='cuda').sum(0); torch.empty(3008, 1536, device='cuda').sum(0); torch.empty(64, 7, device='cuda').sum()")
+    def test_workspaces_of_sums(self, events):
         # Of a bias of samples/irregular/graphs: 192 outputs, 1056 blocks for each of the two that make 128, 32 columns of 4.
-        plan, _ = self.script("torch.empty(266730, 192, device='cuda').sum(0); torch.empty(3008, 1536, device='cuda').sum(0); torch.empty(64, 7, device='cuda').sum()")
-        self.assertEqual(self.requests(plan), [204848640, 768, 103809024, 8, 18481152, 6144, 36962304, 48, 1792, 4])
+        self.assertEqual(requests_of(events), [204848640, 768, 103809024, 8, 18481152, 6144, 36962304, 48, 1792, 4])
 
-    def test_a_loss_keeps_the_bytes_of_its_elements(self):
-        plan, _ = self.script("a = torch.ones(1000, device='cuda'); loss = torch.nn.functional.mse_loss(a, a)")
-        self.assertEqual(self.requests(plan), [4000, 4000, 4000])  # a, the loss, and what its elements are reduced in
+    @together.script("a = torch.ones(1000, device='cuda'); loss = torch.nn.functional.mse_loss(a, a)")
+    def test_a_loss_keeps_the_bytes_of_its_elements(self, events):
+        self.assertEqual(requests_of(events), [4000, 4000, 4000])  # a, the loss, and what its elements are reduced in
 
-    def test_operands_that_are_not_contiguous_are_copied(self):
-        plan, _ = self.script("torch.nn.functional.layer_norm(torch.empty(64, 32, device='cuda').t(), (64,))")
-        self.assertEqual(self.requests(plan), [8192, 8192, 8192, 128, 128])  # the operand, the result, the copy, mean and deviation
+    @together.script("torch.nn.functional.layer_norm(torch.empty(64, 32, device='cuda').t(), (64,))")
+    def test_operands_that_are_not_contiguous_are_copied(self, events):
+        self.assertEqual(requests_of(events), [8192, 8192, 8192, 128, 128])  # the operand, the result, the copy, mean and deviation
 
     def test_data_parallel(self):
         plan, _ = self.script(
@@ -185,28 +187,28 @@ class DryRunTest(DryRunCase):
         # x, y, sine, cosine, sum and its gradient; in backward a factor and a gradient of each, and a product for x.
         self.assertEqual(self.requests(plan).count(4000), 6 + 4 + 1 + 1)
 
-    def test_operators_that_cuda_has_kernels_for_are_not_composed(self):
-        plan, _ = self.script(
-            """
-            x = torch.ones(1000, device="cuda", requires_grad=True)
-            torch.nn.functional.silu(x).backward(torch.empty(1000, device="cuda"))
-            i = torch.zeros(10, dtype=torch.int64, device="cuda")
-            x[i].backward(torch.empty(10, device="cuda"))
-            """
-        )
+    @together.script(
+        """
+        x = torch.ones(1000, device="cuda", requires_grad=True)
+        torch.nn.functional.silu(x).backward(torch.empty(1000, device="cuda"))
+        i = torch.zeros(10, dtype=torch.int64, device="cuda")
+        x[i].backward(torch.empty(10, device="cuda"))
+        """
+    )
+    def test_operators_that_cuda_has_kernels_for_are_not_composed(self, events):
         # x, silu, its gradient and x's; the index and x[index], its gradient, x's, and five arrays to sort the index in.
-        self.assertEqual([n for n in self.requests(plan) if n not in (16, 4)], [4000] * 4 + [80, 40, 40, 4000, 80, 80, 80, 80, 160])
+        self.assertEqual([n for n in requests_of(events) if n not in (16, 4)], [4000] * 4 + [80, 40, 40, 4000, 80, 80, 80, 80, 160])
 
-    def test_attention_under_autocast(self):
-        plan, _ = self.script(
-            """
-            q = torch.ones(1, 2, 32, 8, device="cuda", requires_grad=True)
-            with torch.autocast("cuda", torch.bfloat16), torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
-                found = torch.nn.functional.scaled_dot_product_attention(q, q, q)
-            assert found.dtype == torch.bfloat16
-            """
-        )
-        self.assertEqual(self.requests(plan).count(4 * 2 * 32 * 32), 2)  # the scores and their softmax, in float32
+    @together.script(
+        """
+        q = torch.ones(1, 2, 32, 8, device="cuda", requires_grad=True)
+        with torch.autocast("cuda", torch.bfloat16), torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+            found = torch.nn.functional.scaled_dot_product_attention(q, q, q)
+        assert found.dtype == torch.bfloat16
+        """
+    )
+    def test_attention_under_autocast(self, events):
+        self.assertEqual(requests_of(events).count(4 * 2 * 32 * 32), 2)  # the scores and their softmax, in float32
 
     def test_masks_of_choices(self):
         plan, printed = self.script(

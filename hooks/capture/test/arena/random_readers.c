@@ -130,7 +130,7 @@ static void allocate(struct program *p, struct block *block) {
   const int stream = (int)below(p, STREAMS);
   if (captures(p, stream)) return;
   *block = (struct block){.bytes = size(p), .stream = stream, .tagged = p->tag != NULL && !p->paused && below(p, 4) == 0};
-  if (block->tagged && p->backed_up) block->bytes = 1 + block->bytes % (4 * MiB);  // the copies of large ones would take most of the time
+  if (block->tagged && p->backed_up) block->bytes = 1 + block->bytes % (below(p, 8) == 0 ? 4 * MiB : 256 * KiB);  // copies of large ones would take most of the time
   if (block->tagged) CHECK_EQUAL(memprof_region_begin(p->tag, p->backed_up), MEMPROF_OK);
   const uint64_t waits = gpu_waits();
   block->start = memprof_malloc(block->bytes, 0, p->streams[stream]);
@@ -345,11 +345,11 @@ static void give_to_device(uint64_t addr) {
   CHECK(addr == 0 || give(addr) == 0);
 }
 
-// One program, or two threads.
+// One program, or two threads. A tag that has been backed up once always is, so what is lost has another one.
 static void run_one(uint64_t seed, uint64_t number) {
   uint64_t random = seed * 1000 + number;
   const bool two = random_below(&random, 5) == 0;
-  struct program programs[2] = {{.random = random, .alone = !two, .tag = number % 2 == 0 ? "weights" : NULL, .backed_up = number % 4 == 0}, {.random = ~random}};
+  struct program programs[2] = {{.random = random, .alone = !two, .tag = number % 4 == 0 ? "weights" : number % 2 == 0 ? "cache" : NULL, .backed_up = number % 4 == 0}, {.random = ~random}};
   pthread_t other, gpu;
   before = gpu_waits();
   allowed = 0;

@@ -10,7 +10,7 @@
 #include "stats.h"
 #include "tags.h"
 
-enum { LARGE = 6 << 20, SMALL = 3 << 10, BLOCKS = 5 };
+enum { LARGE = 6 << 20, SMALL = 3 << 10, BLOCKS = 5, PIECE = 5 << 19 };  // a piece takes two pages of the card
 
 // Which call of a wrapped function fails, from 1; 0: none.
 static struct {
@@ -202,9 +202,9 @@ static void test_one_failure(void) {
   if (create(&side, 1) != 0) _exit(SETUP_FAILED);
   for (int i = 0; i < BLOCKS; i++) {
     memprof_region_begin(names[i / 4], modes[i]);
-    blocks[i] = memprof_malloc(LARGE, 0, i == 1 ? side : NULL);
+    blocks[i] = memprof_malloc(PIECE, 0, i == 1 ? side : NULL);
     memprof_region_end();
-    if (blocks[i] == NULL || !try_fill(blocks[i], LARGE, i + 1)) _exit(SETUP_FAILED);
+    if (blocks[i] == NULL || !try_fill(blocks[i], PIECE, i + 1)) _exit(SETUP_FAILED);
   }
   const uint64_t active = gpu_free();
   const int64_t reserved_then = reserved();
@@ -216,7 +216,7 @@ static void test_one_failure(void) {
     CHECK_EQUAL(gpu_free(), active);
     CHECK_EQUAL(reserved(), reserved_then);
     CHECK_EQUAL(files_mapped(folder), 0);
-    for (int i = 0; i < BLOCKS; i++) CHECK(holds(blocks[i], LARGE, i + 1));
+    for (int i = 0; i < BLOCKS; i++) CHECK(holds(blocks[i], PIECE, i + 1));
     CHECK_EQUAL(memprof_pause(names, 2, 0), MEMPROF_OK);
     status = PAUSE_FAILED;
   }
@@ -228,7 +228,7 @@ static void test_one_failure(void) {
     CHECK_EQUAL(memprof_resume(names, 2, 0), MEMPROF_OK);
     status = RESUME_FAILED;
   }
-  for (int i = 0; i < 4; i++) CHECK(holds(blocks[i], LARGE, i + 1));
+  for (int i = 0; i < 4; i++) CHECK(holds(blocks[i], PIECE, i + 1));
   CHECK_EQUAL(reserved(), reserved_then);
   finish();
   _exit(status);
