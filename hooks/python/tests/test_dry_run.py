@@ -215,6 +215,8 @@ class DryRunTest(DryRunCase):
             """
             best = torch.rand(100, 50, device="cuda").topk(2).indices
             assert [len(m.nonzero()) for m in (best == 3, ~(best.view(-1) == 3), best != best[:1])] == [4, 196, 196]
+            chosen = torch.nn.functional.one_hot(best, 50).sum((0, 1)) > 0  # of 50, by any of 200 choices: 50 * (1 - 0.98 ** 200)
+            assert len(chosen.nonzero()) == 49
             """
         )
         self.assertIn("0.02 of the elements are nonzero", printed)

@@ -91,6 +91,12 @@ class RanksTest(DryRunCase):
         _, printed = self.record(*command, status=2)
         self.assertIn("torchrun starts a process for each rank, and a dry run is of one: add --ranks", printed)
 
+    def test_a_group_that_names_its_device(self):
+        _, printed = self.script(
+            "torch.distributed.init_process_group('nccl', rank=0, world_size=1, store=torch.distributed.HashStore(), device_id=torch.device('cuda', 0))"
+        )
+        self.assertIn("NCCL is assumed to take 488 MiB of a device, as the communicator of one rank did on an H200", printed)
+
     def test_objects_and_messages(self):
         plan, _ = self.script(
             """

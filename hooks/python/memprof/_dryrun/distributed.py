@@ -10,7 +10,7 @@ import os
 from memprof import _dryrun, _hook, _inject
 
 
-def install(torch, report):
+def install(torch, report, communicators):
     """`report(kind, text)` reports an assumption, the first of its kind."""
     distributed = torch.distributed
     if not distributed.is_available():
@@ -21,7 +21,7 @@ def install(torch, report):
         setattr(distributed, name, function)
         setattr(module, name, function)
 
-    _groups(torch, module, replace)
+    _groups(torch, module, replace, communicators)
     _objects(module, replace, report)
     _data_parallel(torch)
     _inject.wait_for("torch.distributed.launcher.api", _launcher, "torchrun starts all ranks")
@@ -34,7 +34,7 @@ ONE_RANK, RANKS = 488 << 20, 776 << 20
 
 
 class Communicators:
-    """NCCL makes a communicator at the first collective on a device."""
+    """NCCL makes a communicator at the first collective on a device, or with the group where the script names its device."""
 
     def __init__(self, torch, storages, report):
         self._distributed = torch.distributed
@@ -43,7 +43,10 @@ class Communicators:
         self._devices = set()
 
     def connect(self, tensors):
-        for device in {t.device.index for t in tensors if t.device.type == "cuda"} - self._devices:
+        self.make(t.device.index for t in tensors if t.device.type == "cuda")
+
+    def make(self, devices):
+        for device in set(devices) - self._devices:
             self._devices.add(device)
             alone = self._distributed.get_world_size() == 1
             bytes = ONE_RANK if alone else RANKS
@@ -63,14 +66,16 @@ def ways(torch, _storages):
     }
 
 
-def _groups(torch, module, replace):
+def _groups(torch, module, replace, communicators):
     begin, make = module.init_process_group, module._new_process_group_helper
 
-    def init_process_group(backend=None, init_method=None, timeout=None, world_size=-1, rank=-1, *_, **more):
+    def init_process_group(backend=None, init_method=None, timeout=None, world_size=-1, rank=-1, *_, device_id=None, **more):
         world_size = world_size if world_size > 0 else int(os.environ.get("WORLD_SIZE", "1"))
         rank = rank if rank >= 0 else int(os.environ.get("RANK", "0"))
         _hook.problem("dry run: rank %d of %d runs alone: collectives transfer nothing" % (rank, world_size))
         begin(backend=backend, world_size=world_size, rank=rank, store=torch.distributed.HashStore())
+        if device_id is not None:
+            communicators.make([getattr(device_id, "index", device_id)])
 
     def new_group(size, rank, ranks, backend, store, group_name, *_, **more):
         from torch.testing._internal.distributed import fake_pg  # registers the backend

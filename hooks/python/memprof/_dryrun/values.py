@@ -40,6 +40,7 @@ class Values:
         self._both = (aten.mul.Tensor, aten.bitwise_and.Tensor, aten.logical_and.default)
         self._whole = {aten.all.default: 1, aten.all.dim: 1, aten.any.default: 0, aten.any.dim: 0}  # what the share of a part must not be
         self._copied = (aten.clone.default, aten._to_copy.default, aten.index.Tensor, aten.gather.default)
+        self._sums, self._positive = (aten.sum.default, aten.sum.dim_IntList), aten.gt.Scalar
         self._isnan = aten.isnan.default
         self._reported = set()
 
@@ -68,6 +69,10 @@ class Values:
             result.share = 0.0
         elif operator in self._both and all(hasattr(t, "share") for t in args):
             result.share = args[0].share * args[1].share
+        elif operator in self._sums and hasattr(source, "share") and not source.dtype.is_floating_point:
+            result.share = 1 - (1 - source.share) ** (source.numel() // max(result.numel(), 1))  # of a mask: that one of so many is not 0
+        elif operator is self._positive and args[1] == 0 and hasattr(source, "share"):
+            result.share = source.share
         elif operator in self._whole and hasattr(source, "share"):
             result.share = float(source.share == 1 if self._whole[operator] else source.share != 0)
         elif operator in self._inverted and hasattr(source, "share"):
