@@ -9,7 +9,7 @@ that tests of another would find. Which process runs which tests is always the s
 Files that do not ask what is free on the card run side by side. A test that passed in every run without
 memprof and failed in one with it is run twice more, alone on the card, and if it fails there, twice
 without memprof, too: tests that measure time or what is free on the card fail now and then beside
-others. What fails then, too, is a difference. Differences are allowed only to the tests of a table
+others. Each recording of a run that was not cut off is verified. What fails then, too, is a difference. Differences are allowed only to the tests of a table
 of samples/results/torch-tests.md, which says why.
 
 With --limit every file gets some of the time: a run that takes too much of it is killed with all
@@ -142,6 +142,7 @@ class Runner:
         self.deadline = float("inf") if limit is None else time.monotonic() + limit
         self.timeouts = ("--timeout", "90") if importlib.util.find_spec("pytest_timeout") is not None else ()
         self.numbers = itertools.count(1)
+        self.wrong = []  # what verify says of recordings
         self.most_workers = max(1, len(os.sched_getaffinity(0)) * 3 // 4)
         os.makedirs(work, exist_ok=True)
         for name in ("pytest_outcomes.py", "pytest_shards.py"):
@@ -183,10 +184,18 @@ class Runner:
             except subprocess.TimeoutExpired:
                 cut = True
                 end_session(process)
+        if not cut and os.path.isdir(at):
+            self.verify(mode, path, at)
         shutil.rmtree(at, ignore_errors=True)  # the recording
         if workers > 1:
             pass_gate(gate, at)  # if it did not get so far, the others would wait for it
         return Run({**begun, **outcomes(at, cut)}, begun.seconds + time.monotonic() - began, cut, begun.name)
+
+    def verify(self, mode, path, recording):
+        """Keeps what is wrong in a recording. One with nothing to replay, as of tests that use no GPU, is right."""
+        done = subprocess.run([self.memprof, "verify", recording], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if done.returncode not in (0, 2):
+            self.wrong.append(f"{path} {mode}: verify: exit {done.returncode}: " + "; ".join(re.findall(r"^WRONG.*$", done.stdout, re.M) or [done.stdout[-300:].strip()]))
 
     def new_gate(self):
         """A folder of pytest_shards.py."""
@@ -364,9 +373,12 @@ def check(folder, memprof, work, gpus, names=(), modes=(WITHOUT, *ALL), runs=Non
     known = read_kept(kept)
     found = {name: {mode: list(done) for mode, done in by.items()} for name, by in known.items()}
     keeper = (lambda: write_kept(keep, found, known)) if keep else (lambda: None)
-    found, differences = compare(Runner(folder, os.path.abspath(memprof), work, limit), files, modes, runs, found, allowed, say, keeper)
+    runner = Runner(folder, os.path.abspath(memprof), work, limit)
+    found, differences = compare(runner, files, modes, runs, found, allowed, say, keeper)
     say("\n" + table({file.name: found[file.name] for file in files}, differences, allowed))
     left = unexplained(differences, allowed)
+    if runner.wrong:
+        raise Failed("; ".join(runner.wrong))
     if left:
         raise Failed(f"{len(left)} tests pass without memprof and fail with it: " + ", ".join(f"{d.test} ({d.mode})" for d in left))
 

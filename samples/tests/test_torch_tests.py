@@ -293,6 +293,18 @@ class Running(unittest.TestCase):
             (_, _, run), (_, _, failed) = runner.beside([(mode, file("test_x.py", together=2), None) for mode in ("without", "classic")], 600)
         self.assertEqual((self.kinds(run), run.cut, failed, failed.cut), ({"test_a": "pass"}, False, {}, False))
 
+    def test_each_recording_is_verified(self):
+        runner = self.runner("def test_a(): pass\n", workers=0)
+        runner.memprof = os.path.join(self.folder.name, "memprof")
+        said = ("exit 0", "echo no GPU; exit 2", "echo 'WRONG  pid7: event 9'; exit 1", "echo no such file; exit 3")
+        with open(runner.memprof, "w") as f:
+            f.write('#!/bin/sh\nif [ "$1" = verify ]; then case $2 in *001-*) %s;; *002-*) %s;; *003-*) %s;; *) %s;; esac; fi\n' % said)
+            f.write('while [ "$1" != -- ]; do [ "$1" != -o ] || mkdir "$2"; shift; done\nshift\nexec "$@"\n')
+        os.chmod(runner.memprof, 0o755)
+        for _ in said:
+            self.assertEqual(self.kinds(runner.run("native", "test_x.py", (), 0)), {"test_a": "pass"})
+        self.assertEqual(runner.wrong, ["test_x.py native: verify: exit 1: WRONG  pid7: event 9", "test_x.py native: verify: exit 3: no such file"])
+
     def test_what_a_failed_test_leaves_behind(self):
         text = (
             "import gc, unittest, weakref\nclass Tensor: pass\nleft = []\ngc.disable()\n"
