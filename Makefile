@@ -128,7 +128,9 @@ python-test: hook
 torch-test: tested
 	.ci/torch-test
 
-torch-there: tested
+# As go-test: with `tested` as its prerequisite it would begin last, and alone.
+torch-there: hook
+	@$(MAKE) -s tested
 	.ci/torch-test --if-there
 
 # With the flags of go-test, whose compiled packages then serve.

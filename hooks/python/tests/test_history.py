@@ -76,13 +76,13 @@ SAID = "memprof: no C++ compiler found; install one, or build the shim elsewhere
 @unittest.skipUnless(all(os.path.exists(file) for file in (LIBRARY, SIMULATION, TOOL)), "not built: make build")
 class HistoryTest(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder, self.run_directory = folder.name, os.path.join(folder.name, "run")
+        self.folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)  # a collector that a job has left may still write there
+        self.run_directory = os.path.join(self.folder, "run")
         for name in ("sim", "torch", "empty"):
-            os.mkdir(os.path.join(folder.name, name))
-        os.symlink(SIMULATION, os.path.join(folder.name, "sim", "libcuda.so.1"))
-        with open(os.path.join(folder.name, "torch", "__init__.py"), "w") as f:
+            os.mkdir(os.path.join(self.folder, name))
+        os.symlink(SIMULATION, os.path.join(self.folder, "sim", "libcuda.so.1"))
+        with open(os.path.join(self.folder, "torch", "__init__.py"), "w") as f:
             f.write(test_recording.TORCH.replace("9.9", "2.11.0") + ALLOCATOR)
 
     def script(self, text, snapshot="native.pickle.gz", said=SAID, **more):
