@@ -77,7 +77,7 @@ test: hook
 check: hook
 	@$(MAKE) -s -j2 go-quick c-quick python-quick
 
-# With what bin/memprof is built with: other tags are other packages of nearly all of it, to compile again.
+# Tests are compiled with the flags of bin/memprof, so that no package is compiled twice.
 go-lint go-test go-quick race-test rings tested: export GOFLAGS := $(GOFLAGS) -tags=$(TAGS) -buildvcs=false
 
 go-lint:

@@ -106,6 +106,12 @@ type call struct {
 	left      bool // a block of another module came behind its last one
 }
 
+// work is that of a module in one pass: one call of it, or several.
+type work struct {
+	module string
+	pass   int32
+}
+
 // scratch says whether a block of a call was freed within the forward.
 func (e *edit) scratch(c *call, i int32) bool { return e.blocks[i].free < e.passes[c.pass].to }
 
@@ -132,17 +138,13 @@ func (h *History) checkpoint(k kind) *edit {
 
 // ofList says whether calls are of the parts of a list: what is taken for two calls of one module is the work of different parts.
 func (h *History) ofList(calls []*call) bool {
-	type of struct {
-		module string
-		pass   int32
-	}
-	parts := map[of]map[string]*call{} // by module, and then by part
+	parts := map[work]map[string]*call{} // by module, and then by part
 	for _, c := range calls {
-		others := parts[of{c.module, c.pass}]
+		others := parts[work{c.module, c.pass}]
 		again, own := others == nil, false
 		if others == nil {
 			others = map[string]*call{}
-			parts[of{c.module, c.pass}] = others
+			parts[work{c.module, c.pass}] = others
 		}
 		for _, i := range c.blocks {
 			part, ok := prefix(h.blocks[i].module, c.depth+1)
@@ -175,11 +177,7 @@ func (h *History) moduleOf(b *block, k kind) (name string, depth int, ok bool) {
 // calls are the forwards of a kind of module in one round, whose blocks are [from, to). A module that is at work again behind another one is
 // called again.
 func (h *History) calls(k kind, from, to int32) (order []*call) {
-	type of struct {
-		module string
-		pass   int32
-	}
-	calls := map[of]*call{}
+	calls := map[work]*call{}
 	var newest *call // that the last block was of
 	var named *call  // that the last block of a module was of
 	for i := from; i < to; i++ {
@@ -189,9 +187,9 @@ func (h *History) calls(k kind, from, to int32) (order []*call) {
 		}
 		var c *call
 		if name, depth, ok := h.moduleOf(b, k); ok {
-			if c = calls[of{name, b.pass}]; c == nil || c.left {
+			if c = calls[work{name, b.pass}]; c == nil || c.left {
 				c = &call{module: name, depth: depth, pass: b.pass}
-				calls[of{name, b.pass}], order = c, append(order, c)
+				calls[work{name, b.pass}], order = c, append(order, c)
 			}
 		}
 		if newest != nil && newest != c && newest.pass == b.pass {

@@ -469,8 +469,8 @@ void memprof_watch_oom(struct memprof_watch *watch, uint64_t tick, uint64_t size
 // Writes the sums of all devices of native allocators now. The caller does not hold the allocator's lock.
 void memprof_watch_sample(void);
 
-// The default stream of a device, both as C++ of torch has them: c10::Stream, and c10::Device, which is a type in the low byte and
-// an index above it. A dry run has it answer as CUDA's guard (c10::impl::DeviceGuardImplInterface::getStream).
+// Returns the default stream of a device. Both have torch's layout: that of c10::Stream, and that of c10::Device, a type in the low byte and
+// an index above it. In a dry run it is the function getStream of CUDA's guard (c10::impl::DeviceGuardImplInterface).
 struct memprof_torch_stream {
   uint64_t device;
   int64_t id;

@@ -20,9 +20,9 @@
 #include "base/problem.h"
 #include "device/vmm.h"
 
-// A job that repeats itself makes the same mappings old and takes them again, and there may be a hundred thousand others. So one that is
-// no longer old keeps its place in the array, `gone`, and nothing moves. There is room for so many more; they are by address, and no
-// other one is at their addresses.
+// A job that repeats itself makes the same mappings old and takes them again, beside a hundred thousand others. A mapping that is taken keeps
+// its place in the array, marked `gone`, so that none of the others moves. `mappings` are sorted by address and overlap no old mapping; the
+// array has room for them.
 static void add_old(struct vmm *vmm, const struct vmm_mapping *mappings, size_t count) {
   for (size_t i = 0, n; i < count; i += n) {
     const size_t at = vmm_find_old(vmm, mappings[i].addr);
@@ -40,6 +40,8 @@ static void add_old(struct vmm *vmm, const struct vmm_mapping *mappings, size_t 
 }
 
 static void remove_old(struct vmm *vmm, size_t at) { vmm->old[at].gone = true; }
+
+static bool is_old(const struct vmm *vmm, size_t at) { return at < vmm->old_count && !vmm->old[at].gone; }
 
 static void add_unplaced(struct vmm *vmm, struct vmm_mapping mapping) { vmm->unplaced[vmm->unplaced_count++] = mapping; }
 
@@ -81,7 +83,7 @@ bool vmm_pass(struct vmm *from, size_t at, struct vmm *to) {
 
 bool vmm_take_kept(struct vmm *vmm, struct vmm_mapping *piece) {
   const size_t at = vmm_find_old(vmm, piece->addr);
-  if (at == vmm->old_count || vmm->old[at].gone || vmm->old[at].addr != piece->addr || vmm->old[at].bytes != piece->bytes) return false;
+  if (!is_old(vmm, at) || vmm->old[at].addr != piece->addr || vmm->old[at].bytes != piece->bytes) return false;
   for (size_t i = 0; i < vmm->unplaced_count; i++) {
     if (vmm->unplaced[i].handle != vmm->old[at].handle) continue;
     vmm->unplaced_bytes -= piece->bytes;
@@ -135,7 +137,7 @@ bool vmm_forget_handle(struct vmm *vmm, driver_handle handle) {
 // memory was free last: when that address is clear, all others of the handle are.
 static size_t old_of(const struct vmm *vmm, const struct vmm_mapping *unplaced) {
   size_t at = vmm_find_old(vmm, unplaced->addr);
-  if (at < vmm->old_count && !vmm->old[at].gone && vmm->old[at].addr == unplaced->addr && vmm->old[at].handle == unplaced->handle) return at;
+  if (is_old(vmm, at) && vmm->old[at].addr == unplaced->addr && vmm->old[at].handle == unplaced->handle) return at;
   for (at = 0; at < vmm->old_count && (vmm->old[at].gone || vmm->old[at].handle != unplaced->handle);) at++;
   return at;
 }

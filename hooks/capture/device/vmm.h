@@ -29,7 +29,7 @@ struct vmm_mapping {
   uint64_t addr, bytes;
   driver_handle handle;
   enum vmm_origin origin;
-  bool gone;      // of vmm.old: it is no longer old, and keeps its place
+  bool gone;      // in vmm.old: it was taken or unmapped, and only its place is left
   uint64_t from;  // where the handle was before, if the request under way has moved it here
 };
 
@@ -69,7 +69,7 @@ struct vmm {
   size_t stuck_count, stuck_room;
   struct vmm_registered *registered;  // in no order; what they touch is neither unmapped nor unplaced
   size_t registered_count, registered_room;
-  struct vmm_mapping *old;  // mappings that stay while their handles serve other addresses, or none, and places of such; by address
+  struct vmm_mapping *old;  // mappings that stay while their handles serve other addresses or none, by address; some are gone
   size_t old_count, old_room;
   struct vmm_mapping *unplaced;  // handles that serve no address; their old mappings stay
   size_t unplaced_count, unplaced_room;

@@ -10,6 +10,7 @@ snapshot has: what differs is written as if it happened then.
 import atexit
 import bisect
 import ctypes
+import functools
 import os
 import sys
 import threading
@@ -58,8 +59,8 @@ class Hook:
 
 def _draining(name):
     def call(self, *arguments):
-        made = lambda: getattr(self._hook, name)(*arguments)
-        return made() if _current is None or not _current.drain(made) else None
+        mark = functools.partial(getattr(self._hook, name), *arguments)
+        return mark() if _current is None or not _current.drain(mark) else None
 
     return call
 
@@ -157,7 +158,7 @@ class History:
 
     @_hook.harmless
     def drain(self, mark=None):
-        """Writes what there is. True: this thread does so already, and makes the mark, of a collected object's end, afterwards."""
+        """Writes what has come. Returns True where this thread is writing already, as when the collector ends an object: it makes the mark afterwards."""
         if os.getpid() != self._owner:
             return False
         with self._lock:
@@ -197,7 +198,7 @@ class History:
                 self._adopt(device)
             elif len(trace) < MOST_ENTRIES:  # else torch has dropped older ones
                 timed += self._timed(device, trace)
-        for tick, device, entry in sorted(timed, key=lambda one: one[0]):  # a trace is in the order of time, that of all devices
+        for tick, device, entry in sorted(timed, key=lambda one: one[0]):  # by time, whatever the device
             self._write(device, entry, AT | tick)
         for device, (allocated, entries, peak) in zip(self._devices, counts):
             self._settle(device)

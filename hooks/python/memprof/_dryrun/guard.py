@@ -3,9 +3,8 @@
 For each type of device C++ code of torch asks a guard which device and stream are current: autograd does at each
 node. A build without CUDA has no guard for it and ends the process; that of a build with CUDA asks the driver. torch
 has a guard that does nothing, for meta tensors. CUDA's place in torch's table of guards gets a copy of it with other
-answers: the current device, how many there are, and of each device one stream, its default one, in place of one of the
-meta device, which autograd would order by events. Events, where it still makes some, are recorded and waited for without
-effect.
+answers: the current device, how many there are, and one stream for each, its default one. With streams of the meta device
+autograd would record events, which that device does not have. Events that autograd records between devices have no effect.
 
 A build with CUDA asks, too, which devices have a context, and raises where the driver has no device: c10 by a function that can be
 set, autograd by a virtual function of CUDA's hooks, whose object gets a copy of its virtual table with another one.

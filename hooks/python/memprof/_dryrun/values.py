@@ -70,7 +70,7 @@ class Values:
         elif operator in self._both and all(hasattr(t, "share") for t in args):
             result.share = args[0].share * args[1].share
         elif operator in self._sums and hasattr(source, "share") and not source.dtype.is_floating_point:
-            result.share = 1 - (1 - source.share) ** (source.numel() // max(result.numel(), 1))  # of a mask: that one of so many is not 0
+            result.share = 1 - (1 - source.share) ** (source.numel() // max(result.numel(), 1))  # of a mask: the chance that any of so many is not 0
         elif operator is self._positive and args[1] == 0 and hasattr(source, "share"):
             result.share = source.share
         elif operator in self._whole and hasattr(source, "share"):
