@@ -202,7 +202,11 @@ func TestFollowsFromTheMiddle(t *testing.T) {
 		}
 		followed++
 	})
-	assert.That(t, followed >= 50, "%d jobs followed", followed)
+	least := 50
+	if testing.Short() {
+		least = 10 // of the 20 that rapid then tries
+	}
+	assert.That(t, followed >= least, "%d jobs followed", followed)
 }
 
 // What is there when a recording begins has the pools and the sizes of blocks that the shim restates: several pages of small blocks, and
