@@ -2,6 +2,7 @@ package kv_test
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"strings"
@@ -147,6 +148,23 @@ func TestKVCachesThatAPolicyCannotServe(t *testing.T) {
 	if p := kv.Policies[3]; p.Policy != "paged:16" || p.Finished == 0 {
 		t.Errorf("%s: %d finished", p.Policy, p.Finished)
 	}
+}
+
+// Of many caches those with the most bytes are shown and simulated, the largest first; few stay as they come.
+func TestLargest(t *testing.T) {
+	var caches []*kvtracker.Result
+	for i := range kvtracker.MostShown + 4 {
+		caches = append(caches, &kvtracker.Result{Description: kvtracker.Description{Name: fmt.Sprint(i), TokenBytes: int64(i / 2)}, Recorded: &kvcache.Result{Capacity: 3}})
+	}
+	names := func(of []*kvtracker.Result) (found []string) {
+		for _, k := range of {
+			found = append(found, k.Name)
+		}
+		return found
+	}
+	want := []string{"18", "19", "16", "17", "14", "15", "12", "13", "10", "11", "8", "9", "6", "7", "4", "5"}
+	assert.Diff(t, want, names(kvtracker.Largest(caches)), "the largest")
+	assert.Diff(t, names(caches[:16]), names(kvtracker.Largest(caches[:16])), "as many as are shown")
 }
 
 // TestKVCachesOfAPart: the later parts of a trace alone say what they say of their time.

@@ -1,13 +1,29 @@
 package kv
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/memprof/memprof/analysis/kvcache"
 	"github.com/memprof/memprof/analysis/kvcache/serving"
 )
+
+// MostShown bounds the caches that a report shows, and simulates: with 50,000 it took ten minutes, and 180 MB of text.
+const MostShown = 16
+
+// Largest returns the MostShown caches with the most bytes of slots, these first, or all caches as they come.
+func Largest(caches []*Result) []*Result {
+	if len(caches) <= MostShown {
+		return caches
+	}
+	bytes := func(k *Result) int64 { return k.Recorded.Capacity * k.TokenBytes }
+	largest := slices.Clone(caches)
+	slices.SortStableFunc(largest, func(a, b *Result) int { return cmp.Compare(bytes(b), bytes(a)) })
+	return largest[:MostShown]
+}
 
 // Simulate fills Policies: what contiguous policies and a paged one would have done with the
 // recorded requests in a memory of the same capacity, had they come over and over, so that some

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/kv"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/analysis/snapshot"
@@ -253,12 +254,12 @@ func existingFile(name string) (string, error) {
 	return filepath.Abs(name)
 }
 
-// simulateKV replays the sequences of recorded KV caches under other policies.
+// simulateKV replays the sequences of the largest recorded KV caches of each device under other policies.
 func simulateKV(results []*analysis.Result) error {
 	for _, result := range results {
 		for i := range result.Devices {
-			for _, kv := range result.Devices[i].KV {
-				if err := kv.Simulate(context.Background()); err != nil {
+			for _, cache := range kv.Largest(result.Devices[i].KV) {
+				if err := cache.Simulate(context.Background()); err != nil {
 					return err
 				}
 			}

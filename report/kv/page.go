@@ -2,6 +2,7 @@ package kv
 
 import (
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/kv"
 	"github.com/memprof/memprof/analysis/plain"
 )
 
@@ -23,7 +24,7 @@ type pageCache struct {
 // PageData is the courses of the KV caches that engines reported on a device, for a page.
 func PageData(d *analysis.DeviceResult) any {
 	caches := []pageCache{}
-	for _, k := range simulationsOf(d) {
+	for _, k := range simulationsOf(d, kv.Largest(d.KV)) {
 		r := k.Results[0]
 		if len(r.Series) == 0 {
 			continue

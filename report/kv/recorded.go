@@ -13,11 +13,11 @@ import (
 	"github.com/memprof/memprof/report/layout"
 )
 
-// simulationsOf returns the KV caches that engines reported on a device, in the form of a simulation. The
+// simulationsOf returns KV caches that engines reported on a device, in the form of a simulation. The
 // first result of each is what was recorded; the others are simulated from the recorded requests.
-func simulationsOf(d *analysis.DeviceResult) []*Simulation {
+func simulationsOf(d *analysis.DeviceResult, caches []*kv.Result) []*Simulation {
 	var all []*Simulation
-	for _, kv := range d.KV {
+	for _, kv := range caches {
 		k := &Simulation{
 			Model: kv.Name, Ranks: 1, Memory: kv.Recorded.Capacity * kv.TokenBytes, BytesPerToken: kv.TokenBytes,
 			Load: plain.Counted(kv.Recorded.Finished, "recorded sequence"), Results: append([]*kvcache.Result{kv.Recorded}, kv.Policies...),
@@ -41,11 +41,12 @@ func cardOf(d *analysis.DeviceResult, kv int64) *models.Card {
 	return &models.Card{Total: d.Total, Weights: weights, KV: kv, Rest: d.Total - weights - kv}
 }
 
-// RecordedSections are the sections of `memprof kv` for the KV caches that engines reported on a device.
+// RecordedSections are the sections of `memprof kv` for the largest KV caches that engines reported on a device.
 func RecordedSections(d *analysis.DeviceResult) []layout.Section {
 	var sections []layout.Section
-	for i, k := range simulationsOf(d) {
-		kv := d.KV[i]
+	shown := kv.Largest(d.KV)
+	for i, k := range simulationsOf(d, shown) {
+		kv := shown[i]
 		head := layout.Section{Title: "KV cache", Before: append(layout.Note(recordedLine(kv)), layout.Note(fmt.Sprintf("mean batch %.2f, peak batch %s", kv.Recorded.Batch, plain.Counted(kv.Recorded.Peak, "sequence")))...)}
 		if kv.Beams > 1 {
 			head.Before = append(head.Before, layout.Note(fmt.Sprintf("%d beams share each prompt: each beam is a sequence with its own copy of the prompt", kv.Beams))...)
@@ -73,6 +74,10 @@ func RecordedSections(d *analysis.DeviceResult) []layout.Section {
 		if s, any := sharingSection(k); any {
 			sections = append(sections, s)
 		}
+	}
+	if more := len(d.KV) - len(shown); more > 0 {
+		title := fmt.Sprintf("%s more, none larger", plain.Counted(int64(more), "KV cache"))
+		sections = append(sections, layout.Section{Title: title, Before: layout.Note("report --json has them all")})
 	}
 	return sections
 }
@@ -103,7 +108,7 @@ type JSONRecorded struct {
 // RecordedJSON returns the KV caches that engines reported on a device.
 func RecordedJSON(d *analysis.DeviceResult) []JSONRecorded {
 	var all []JSONRecorded
-	for i, k := range simulationsOf(d) {
+	for i, k := range simulationsOf(d, d.KV) {
 		kv := d.KV[i]
 		out := JSONRecorded{Engine: kv.Engine, Caches: kv.Caches, jsonSimulation: newJSON(k)}
 		if kv.Block > 0 {
