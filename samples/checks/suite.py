@@ -168,11 +168,12 @@ class Suite:
         middle, low, high = in_turns.ratio(rounds[kind], rounds[base])
         text = " / ".join(f"{statistics.median(in_turns.steps(rounds[k])):.2f}" for k in (kind, base)) + " ms"
         known = [in_turns.apart(rounds[k]) for k in (kind, base)]
-        apart = high - low if None in known else max(known)
-        if None not in known:
-            text += f"; jobs of a kind {apart:.3f} apart"
+        if None in known:
+            above = most is not None and low > most
+        else:  # the interval is of these processes alone: others would differ by as much as jobs of a kind do
+            above = most is not None and middle > most + max(known)
+            text += f"; jobs of a kind {max(known):.3f} apart"
         self.figure(f"{name}: step, {kind} / {base}, median of {len(in_turns.steps(rounds[kind]))} steps and its 95 % interval", f"{middle:.3f}, {low:.3f} to {high:.3f} ({text})", bound)
-        above = most is not None and (low > most or middle > most + apart)
         return f"{name}: a step {kind} is {middle:.3f} of {base}, {low:.3f} to {high:.3f}, above {most}" if above else None
 
     def same(self, name, text, *flags, prefix=None):
