@@ -4,6 +4,8 @@
 #include <stdatomic.h>
 #include <time.h>
 
+_Atomic(uint64_t) clock_newest;
+
 static uint64_t system_now(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
@@ -24,7 +26,7 @@ __thread struct clock_anchor clock_anchor;
 static _Atomic(uint64_t) first_tick, first_ns;
 
 uint64_t clock_anchored(uint64_t tick) {
-  if ((tick & CLOCK_GIVEN) != 0) return tick & ~CLOCK_GIVEN;
+  if ((tick & CLOCK_GIVEN) != 0) return clock_given(tick);
   const uint64_t now = system_now();
   if (atomic_load_explicit(&clock_rate, memory_order_relaxed) == 0) {
     uint64_t unset = 0;

@@ -13,6 +13,18 @@
 
 #define CLOCK_GIVEN ((uint64_t)1 << 63)
 
+// The time of the newest event that was written as it happened, in nanoseconds. An event that is written later, with its own time,
+// gets one at most CLOCK_BACK_NS before that: readers refuse times that fall by a second (analysis/verify).
+extern _Atomic(uint64_t) clock_newest;
+static const uint64_t CLOCK_BACK_NS = 500000000;
+
+static inline void clock_note(uint64_t ns) { atomic_store_explicit(&clock_newest, ns, memory_order_relaxed); }
+
+static inline uint64_t clock_given(uint64_t tick) {
+  const uint64_t given = tick & ~CLOCK_GIVEN, newest = atomic_load_explicit(&clock_newest, memory_order_relaxed);
+  return given + CLOCK_BACK_NS < newest ? newest - CLOCK_BACK_NS : given;
+}
+
 #if defined(__x86_64__)
 
 enum {
@@ -48,14 +60,14 @@ static inline uint64_t clock_of_tick(uint64_t tick) {
 static inline uint64_t clock_now(void) { return clock_of_tick(__builtin_ia32_rdtsc()); }
 
 // The same for a moment at which the caller has read the time stamp counter. Tick 0: now. A tick with CLOCK_GIVEN is the time itself:
-// clock_anchored takes it, so it costs others nothing.
+// clock_anchored takes it, so that it costs others nothing.
 static inline uint64_t clock_at(uint64_t tick) { return clock_of_tick(tick != 0 ? tick : __builtin_ia32_rdtsc()); }
 
 #else
 
 uint64_t clock_now(void);
 
-static inline uint64_t clock_at(uint64_t tick) { return (tick & CLOCK_GIVEN) != 0 ? tick & ~CLOCK_GIVEN : clock_now(); }
+static inline uint64_t clock_at(uint64_t tick) { return (tick & CLOCK_GIVEN) != 0 ? clock_given(tick) : clock_now(); }
 
 #endif
 

@@ -60,6 +60,7 @@ static uint32_t everybody;     // string id of "all=1"
 
 static void write_reading(int device, struct course *course, uint64_t time_ns) {
   course->written = time_ns;
+  clock_note(time_ns);
   spool_write_at(
       &(struct spool_event){
           .kind = MEMPROF_DEVICE_USED,

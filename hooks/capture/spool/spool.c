@@ -194,7 +194,9 @@ bool spool_turn(uint64_t segment, bool first) {
 
 void spool_write(const struct spool_event *event) {
   if (!atomic_load_explicit(&spool.recording, memory_order_relaxed)) return;  // before the clock is read
-  spool_put(event, clock_now());
+  const uint64_t now = clock_now();
+  clock_note(now);
+  spool_put(event, now);
 }
 
 void spool_write_at(const struct spool_event *event, uint64_t time_ns) { spool_put(event, time_ns); }

@@ -4,7 +4,8 @@ Torch keeps the allocator's decisions as entries, each with a stack if asked. `_
 with their blocks. A drain takes both before each mark, and when the entries may soon be more than torch keeps. It writes the entries as the
 events that the shim writes (hooks/torch/native.h), at their times, and begins a new history. What other threads do between a
 snapshot and the new history is in no entry, and neither is what torch has dropped. So a drain ends with the memory and the blocks that the
-snapshot has: what differs is written as if it happened then.
+snapshot has: what differs is written as if it happened then. Other events come between the drains: an entry that is half a second older
+than one of these gets the time of half a second before it (hooks/capture/base/clock.h), so that a drain comes each quarter at least.
 """
 
 import atexit
@@ -20,6 +21,7 @@ from memprof import _hook
 
 MOST_ENTRIES = 200000  # that torch keeps of each device, a tenth of a kilobyte each, and stacks
 LOOKS = 0.05  # seconds between two looks at how many have come
+LONGEST = 0.25  # seconds from one drain to the next, where there are new entries
 COST = "torch's own history is recorded, which adds about 1 us to an allocation and its free, and about 10 us more as it is read, at each mark"
 
 AT, UNKNOWN = 1 << 63, 2**64 - 1  # MEMPROF_AT, MEMPROF_SUMS_UNKNOWN
@@ -137,9 +139,10 @@ class History:
             )
 
     def _look(self):
-        """Drains when half of the entries that torch keeps may have come."""
+        """Drains when half of the entries that torch keeps may have come, or the last drain was long ago."""
         while not self._ended.wait(LOOKS) and os.getpid() == self._owner:
-            if any(self._counts(device)[1] - device.entries > MOST_ENTRIES // 2 for device in self._devices):
+            new = max(self._counts(device)[1] - device.entries for device in self._devices)
+            if new > MOST_ENTRIES // 2 or new > 0 and time.monotonic_ns() - self._now > LONGEST * 1e9:
                 interval = sys.getswitchinterval()
                 sys.setswitchinterval(max(interval, 0.5))  # a loop of allocations would else be faster than the reading
                 self.drain()

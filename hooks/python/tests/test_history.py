@@ -206,6 +206,26 @@ class HistoryTest(unittest.TestCase):
         fallen = [(now, before) for before, now in zip(times, times[1:]) if now < before - 1e6]
         self.assertEqual(fallen, [])
 
+    def test_events_of_others_between_drains(self):
+        self.script(
+            """
+            import time
+            from memprof import kv
+            memprof.watch(os.environ["RUN"])
+            begun = time.time_ns() // 1000
+            for i, entry in enumerate(allocator.entries): entry["time_us"] = begun + i
+            time.sleep(1.3)
+            kv.Cache(slots=16, token_bytes=64)  # a mark that drains nothing
+            allocator.advance(end)
+            memprof.stop()
+            """
+        )
+        self.sides("native.pickle.gz")
+        done = subprocess.run([TOOL, "export", "csv", self.run_directory], check=True, stdout=subprocess.PIPE, text=True)
+        times = [int(line.split(",")[2]) for line in done.stdout.splitlines()[1:]]
+        falls = [max(times[: i + 1]) - time for i, time in enumerate(times)]
+        self.assertTrue(4e8 < max(falls) <= 5e8, max(falls))
+
     def test_a_mark_while_entries_are_written(self):
         self.script(
             """

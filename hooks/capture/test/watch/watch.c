@@ -246,6 +246,21 @@ TEST(given_times) {
   }
 }
 
+// A mark was written since: the times of decisions before it fall by half a second at most, and stay in order.
+TEST(given_times_before_a_mark) {
+  start();
+  sums.reserved = MEMPROF_SUMS_UNKNOWN;
+  memprof_watch_map(watch, MEMPROF_AT | 1000000, BASE, 2 * MiB, NULL, 0, 0, 0);
+  memprof_iteration("");
+  const struct trail before = trail_read(getpid(), 0);
+  const uint64_t marked = before.records[before.count - 1].time_ns;
+  memprof_watch_alloc(watch, MEMPROF_AT | 2000000, BASE, 512, NULL, 0, 0);
+  memprof_watch_alloc(watch, MEMPROF_AT | (marked - 499999999), BASE + 512, 512, NULL, 0, 0);
+  const struct trail trail = trail_read(getpid(), 0);
+  CHECK_EQUAL(trail.records[trail.count - 2].time_ns, marked - 500000000);
+  CHECK_EQUAL(trail.records[trail.count - 1].time_ns, marked - 499999999);
+}
+
 TEST(sums_at_each_climb) {
   start();
   segment(BASE, 2 * MiB, NULL, 0, 0);
