@@ -71,8 +71,9 @@ class Together:
         return len(self.texts) - 1
 
     def events(self, case, at):
-        """Those of the script that add has returned this number of."""
+        """Those of the script that add has returned this number of, which was not refused."""
         self.run(case)
+        case.assertNotIn("script %d is refused" % at, self.printed)
         return self.parts[at]
 
     def refusal(self, case, at):
