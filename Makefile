@@ -78,7 +78,7 @@ check: hook
 	@$(MAKE) -s -j2 go-quick c-quick python-quick
 
 # Tests are compiled with the flags of bin/memprof, so that no package is compiled twice.
-go-lint go-test go-quick race-test rings tested: export GOFLAGS := $(GOFLAGS) -tags=$(TAGS) -buildvcs=false
+go-lint go-test go-quick race-test rings tested duckdb-test: export GOFLAGS := $(GOFLAGS) -tags=$(TAGS) -buildvcs=false
 
 go-lint:
 	@unformatted=$$(gofmt -l cmd trace bfc analysis report hooks); if [ -n "$$unformatted" ]; then echo "not gofmt'ed: $$unformatted"; exit 1; fi

@@ -7,6 +7,7 @@ import csv
 import functools
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -23,30 +24,96 @@ def requests_of(events):
     return [int(e["requested"]) for e in events if e["kind"] == "alloc"]
 
 
+def peak_of(events, until=None):
+    """The greatest T, of all, or until the first request of so many bytes has been served."""
+    live, now, most = {}, 0, 0
+    for e in events:
+        if e["kind"] == "alloc":
+            live[e["addr"]] = int(e["requested"])
+            now += live[e["addr"]]
+            most = max(most, now)
+            if live[e["addr"]] == until:
+                return now
+        elif e["kind"] == "free":
+            now -= live.pop(e["addr"])
+    return most
+
+
+# Runs scripts. Nothing that one leaves behind is seen by the next, but what a dry run assumes, which it says once: neither tensors in
+# cycles nor cuBLAS' workspaces. A refusal ends the script, not the process.
+ONE_AFTER_THE_OTHER = """
+import gc
+from memprof import _dryrun
+class Refusal(BaseException):
+    pass
+def refuse(text):
+    raise Refusal(text)
+_dryrun.refuse = refuse
+for at, text in enumerate(texts):
+    try:
+        exec(text, {"torch": torch})
+    except Refusal as refusal:
+        print("script %d is refused: %s" % (at, refusal))
+    gc.collect()
+    torch._C._cuda_clearCublasWorkspaces()
+    torch.empty(mark, dtype=torch.uint8, device="cuda")
+"""
+
+
 class Together:
-    """Scripts of tests that share one dry run, as torch takes seconds to import. Each test has the events of its own script."""
+    """Scripts of tests that share one dry run, as torch takes seconds to import, and what each has made."""
 
     def __init__(self):
-        self.texts, self.parts = [], None
+        self.texts, self.parts, self.printed = [], None, ""
+
+    def add(self, text):
+        self.texts.append(textwrap.dedent(text))
+        return len(self.texts) - 1
+
+    def events(self, case, at):
+        """Those of the script that add has returned this number of, which was not refused."""
+        self.run(case)
+        case.assertNotIn("script %d is refused" % at, self.printed)
+        return self.parts[at]
+
+    def refusal(self, case, at):
+        self.run(case)
+        found = re.search(r"^script %d is refused: (.*)" % at, self.printed, re.MULTILINE)
+        case.assertTrue(found, self.texts[at])
+        return found.group(1)
 
     def script(self, text):
-        """Decorates a test, which gets the events."""
-        at = len(self.texts)
-        self.texts.append(textwrap.dedent(text))
+        """Decorates a test, which gets the events of the script."""
+        at = self.add(text)
 
         def decorate(test):
             @functools.wraps(test)
             def run(case):
-                if self.parts is None:
-                    self.parts = self.run(case)
-                test(case, self.parts[at])
+                test(case, self.events(case, at))
+
+            return run
+
+        return decorate
+
+    def refused(self, text):
+        """Decorates a test, which gets why the script is refused."""
+        at = self.add(text)
+
+        def decorate(test):
+            @functools.wraps(test)
+            def run(case):
+                test(case, self.refusal(case, at))
 
             return run
 
         return decorate
 
     def run(self, case):
-        plan, _ = case.script(f"for text in {self.texts!r}:\n    exec(text, {{'torch': torch}})\n    torch.empty({MARK}, dtype=torch.uint8, device='cuda')")
+        if self.parts is not None:
+            case.assertTrue(self.parts, "the dry run that tests share has failed before")
+            return
+        self.parts = []
+        plan, self.printed = case.script("texts, mark = %r, %d" % (self.texts, MARK) + ONE_AFTER_THE_OTHER, flags=("--iterations", "0"))
         parts = [[]]
         for event in case.events(plan):
             if event["requested"] != str(MARK):
@@ -54,7 +121,10 @@ class Together:
             elif event["kind"] == "alloc":
                 parts.append([])
         case.assertEqual(len(parts), len(self.texts) + 1)
-        return parts
+        self.parts = parts
+
+
+together = Together()
 
 
 @unittest.skipUnless(importlib.util.find_spec("torch"), "torch is not installed: dry runs are left out; make torch-test")
@@ -79,19 +149,8 @@ class DryRunCase(unittest.TestCase):
     def requests(self, plan):
         return requests_of(self.events(plan))
 
-    def peak(self, plan, until=None):
-        """The greatest T, of all, or until the first request of so many bytes has been served."""
-        live, now, most = {}, 0, 0
-        for e in self.events(plan):
-            if e["kind"] == "alloc":
-                live[e["addr"]] = int(e["requested"])
-                now += live[e["addr"]]
-                most = max(most, now)
-                if live[e["addr"]] == until:
-                    return now
-            elif e["kind"] == "free":
-                now -= live.pop(e["addr"])
-        return most
+    def peak(self, plan):
+        return peak_of(self.events(plan))
 
     def same_peak(self, recording, *command):
         plan, _ = self.record(*command)

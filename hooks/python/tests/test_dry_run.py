@@ -10,7 +10,7 @@ import textwrap
 import unittest
 from unittest import mock
 
-from dry_run import MEMPROF, MIB, ROOT, DryRunCase, Together, requests_of
+from dry_run import MEMPROF, MIB, ROOT, DryRunCase, requests_of, together
 
 # Lines 2 to 20 of a script: a kernel, and what stands for Triton.
 TRITON = textwrap.dedent(
@@ -35,8 +35,6 @@ TRITON = textwrap.dedent(
     kernel = Kernel()
     """
 )
-
-together = Together()
 
 
 class DryRunTest(DryRunCase):
@@ -127,25 +125,26 @@ class DryRunTest(DryRunCase):
         kinds = [(e["kind"], int(e["requested"])) for e in events if e["kind"] in ("alloc", "free")]
         self.assertEqual(kinds[:3], [("alloc", 4000), ("free", 4000), ("alloc", 2000)])
 
-    def test_modules_that_move_by_swaps(self):
-        # As torch from 2.8 on moves fake parameters, and their gradients.
-        plan, printed = self.script(
-            """
-            import weakref
+    @together.script(
+        """
+        import weakref
 
-            torch.__future__.set_swap_module_params_on_conversion(True)
-            model = torch.nn.Linear(100, 50)
-            weight = model.weight
-            seen = weakref.ref(weight)
-            weight.grad = torch.zeros(50, 100)
-            model.cuda()
-            print("moved", seen() is model.weight, weight.device, weight.grad.device, weight.requires_grad)
-            model.half()
-            model(torch.empty(7, 100, device="cuda", dtype=torch.half)).sum().backward()
-            """
-        )
-        self.assertIn("moved True cuda:0 cuda:0 True\n", printed)
-        self.assertEqual(self.requests(plan)[:6], [20000, 20000, 200, 10000, 10000, 100])  # weight, gradient, bias, and all three in half the bytes
+        torch.__future__.set_swap_module_params_on_conversion(True)
+        model = torch.nn.Linear(100, 50)
+        weight = model.weight
+        seen = weakref.ref(weight)
+        weight.grad = torch.zeros(50, 100)
+        model.cuda()
+        found = seen() is model.weight, str(weight.device), str(weight.grad.device), weight.requires_grad
+        assert found == (True, "cuda:0", "cuda:0", True), found
+        model.half()
+        model(torch.empty(7, 100, device="cuda", dtype=torch.half)).sum().backward()
+        torch.__future__.set_swap_module_params_on_conversion(False)
+        """
+    )
+    def test_modules_that_move_by_swaps(self, events):
+        # As torch from 2.8 on moves fake parameters, and their gradients.
+        self.assertEqual(requests_of(events)[:6], [20000, 20000, 200, 10000, 10000, 100])  # weight, gradient, bias, and all three in half the bytes
 
     @together.script("torch.empty(266730, 192, device='cuda').sum(0); torch.empty(3008, 1536, device='cuda').sum(0); torch.empty(64, 7, device='cuda').sum()")
     def test_workspaces_of_sums(self, events):
@@ -160,32 +159,34 @@ class DryRunTest(DryRunCase):
     def test_operands_that_are_not_contiguous_are_copied(self, events):
         self.assertEqual(requests_of(events), [8192, 8192, 8192, 128, 128])  # the operand, the result, the copy, mean and deviation
 
-    def test_data_parallel(self):
-        plan, _ = self.script(
-            """
-            torch.distributed.init_process_group("nccl", init_method="tcp://127.0.0.1:1", rank=0, world_size=2)
-            model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1000, 1000, bias=False, device="cuda"))
-            model(torch.empty(7, 1000, device="cuda")).sum().backward()
-            """
-        )
+    @together.script(
+        """
+        torch.distributed.init_process_group("nccl", init_method="tcp://127.0.0.1:1", rank=0, world_size=2)
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1000, 1000, bias=False, device="cuda"))
+        model(torch.empty(7, 1000, device="cuda")).sum().backward()
+        torch.distributed.destroy_process_group()
+        """
+    )
+    def test_data_parallel(self, events):
         # The weight, its bucket, input and output; the gradient; cuBLAS's workspace of each thread.
-        large = [n for n in self.requests(plan) if n >= 28000]
+        large = [n for n in requests_of(events) if n >= 28000]
         self.assertEqual(large, [4000000, 4000000, 28000, 28000, 32 << 20, 4000000, 32 << 20])
 
-    def test_gradients_are_added_in_place_in_a_torch_that_wraps_modes(self):
-        plan, _ = self.script(
-            """
-            from memprof._dryrun.operators import Operators
-            if getattr(Operators, "_should_skip_dynamo", lambda: True)():  # as TorchDispatchMode of torch 2.11 asks
-                seen = Operators.__torch_dispatch__
-                Operators.__torch_dispatch__ = lambda *args, **more: seen(*args, **more)
-            x = torch.ones(1000, device="cuda", requires_grad=True)
-            y = x * 2
-            (y.sin() + y.cos()).backward(torch.empty(1000, device="cuda"))
-            """
-        )
+    @together.script(
+        """
+        from memprof._dryrun.operators import Operators
+        seen = Operators.__torch_dispatch__
+        if getattr(Operators, "_should_skip_dynamo", lambda: True)():  # as TorchDispatchMode of torch 2.11 asks
+            Operators.__torch_dispatch__ = lambda *args, **more: seen(*args, **more)
+        x = torch.ones(1000, device="cuda", requires_grad=True)
+        y = x * 2
+        (y.sin() + y.cos()).backward(torch.empty(1000, device="cuda"))
+        Operators.__torch_dispatch__ = seen
+        """
+    )
+    def test_gradients_are_added_in_place_in_a_torch_that_wraps_modes(self, events):
         # x, y, sine, cosine, sum and its gradient; in backward a factor and a gradient of each, and a product for x.
-        self.assertEqual(self.requests(plan).count(4000), 6 + 4 + 1 + 1)
+        self.assertEqual(requests_of(events).count(4000), 6 + 4 + 1 + 1)
 
     @together.script(
         """
@@ -210,16 +211,16 @@ class DryRunTest(DryRunCase):
     def test_attention_under_autocast(self, events):
         self.assertEqual(requests_of(events).count(4 * 2 * 32 * 32), 2)  # the scores and their softmax, in float32
 
-    def test_masks_of_choices(self):
-        plan, printed = self.script(
-            """
-            best = torch.rand(100, 50, device="cuda").topk(2).indices
-            assert [len(m.nonzero()) for m in (best == 3, ~(best.view(-1) == 3), best != best[:1])] == [4, 196, 196]
-            chosen = torch.nn.functional.one_hot(best, 50).sum((0, 1)) > 0  # of 50, by any of 200 choices: 50 * (1 - 0.98 ** 200)
-            assert len(chosen.nonzero()) == 49
-            """
-        )
-        self.assertIn("0.02 of the elements are nonzero", printed)
+    @together.script(
+        """
+        best = torch.rand(100, 50, device="cuda").topk(2).indices
+        assert [len(m.nonzero()) for m in (best == 3, ~(best.view(-1) == 3), best != best[:1])] == [4, 196, 196]
+        chosen = torch.nn.functional.one_hot(best, 50).sum((0, 1)) > 0  # of 50, by any of 200 choices: 50 * (1 - 0.98 ** 200)
+        assert len(chosen.nonzero()) == 49
+        """
+    )
+    def test_masks_of_choices(self, events):
+        self.assertIn("0.02 of the elements are nonzero", together.printed)
 
     def test_iterations_that_differ(self):
         plan, printed = self.script(
@@ -233,24 +234,20 @@ class DryRunTest(DryRunCase):
         )
         self.assertIn("ended after 10 iterations, as the last 5 made", printed)
 
-    def test_a_step_of_a_scaler_is_taken(self):
-        plan, _ = self.script(
-            """
-            p = torch.nn.Parameter(torch.ones(1000, device="cuda"))
-            o = torch.optim.AdamW([p])
-            s = torch.amp.GradScaler("cuda")
-            s.scale((p * 2).sum()).backward()
-            s.step(o); s.update()
-            assert o.state[p]["exp_avg"].is_cuda
-            torch.save({"p": p}, "/nonexistent/checkpoint.pt")
-            """
-        )
-        labels = [e["context"] for e in self.events(plan) if e["kind"] == "label"]
+    @together.script(
+        """
+        p = torch.nn.Parameter(torch.ones(1000, device="cuda"))
+        o = torch.optim.AdamW([p])
+        s = torch.amp.GradScaler("cuda")
+        s.scale((p * 2).sum()).backward()
+        s.step(o); s.update()
+        assert o.state[p]["exp_avg"].is_cuda
+        torch.save({"p": p}, "/nonexistent/checkpoint.pt")
+        """
+    )
+    def test_a_step_of_a_scaler_is_taken(self, events):
+        labels = [e["context"] for e in events if e["kind"] == "label"]
         self.assertTrue(any("category=optimizer" in text for text in labels), labels)
-
-    def test_sizes_that_depend_on_values(self):
-        plan, printed = self.script("x = torch.ones(1000, device='cuda'); i = x.nonzero(); assert i.shape == (250, 1); assert x[x > 0].shape == (250,)", flags=("--assume", "nonzero=0.25"))
-        self.assertIn("0.25 of the elements are assumed to be nonzero", printed)
 
     def test_what_scripts_ask_of_a_device(self):
         checkpoint = tempfile.NamedTemporaryFile(suffix=".pt")
@@ -314,40 +311,43 @@ class DryRunTest(DryRunCase):
         self.assertRegex(printed, r'dry run: <string>:22: the Triton kernel max is launched.*@torch\.library\.triton_op\("mine::name", mutates_args=\{"out"\}\)')
         self.refused(plan)
 
-    def test_a_triton_kernel_that_is_assumed_to_write_in_place(self):
-        text = "x = torch.zeros(3, device='cuda')\nkernel[(1,)](x, BLOCK=4)\ntorch.zeros(5, device='cuda')"
-        plan, printed = self.triton(text, flags=("--assume", "triton=in-place,nonzero=0.2"))
-        self.assertIn("Triton kernels (max) are not run: they are assumed to write", printed)
-        self.assertEqual(self.requests(plan), [12, 20])
-
-    def test_a_triton_kernel_in_an_operator(self):
-        plan, _ = self.triton(
+    def test_assumptions(self):
+        """Sizes that depend on values; a Triton kernel that is assumed to write in place, and one in an operator."""
+        plan, printed = self.triton(
             """
-            @torch.library.triton_op("mine::twice", mutates_args={})
-            def twice(x: torch.Tensor) -> torch.Tensor:
+            x = torch.ones(1000, device="cuda")
+            assert x.nonzero().shape == (250, 1) and x[x > 0].shape == (250,)
+            del x
+            x = torch.zeros(3, device="cuda")
+            kernel[(1,)](x, BLOCK=4)
+            torch.zeros(5, device="cuda")
+            @torch.library.triton_op("mine::double", mutates_args={})
+            def double(x: torch.Tensor) -> torch.Tensor:
                 out = torch.empty_like(x)
                 kernel[(1,)](x, out, BLOCK=4)
                 return out
-            assert twice(torch.zeros(3, device="cuda")).is_cuda
-            """
-        )
-        self.assertEqual(self.requests(plan), [12, 12])
-
-    def test_several_devices_are_refused(self):
-        _, printed = self.script("torch.nn.DataParallel(torch.nn.Linear(3, 3))", status=2)
-        self.assertRegex(printed, r"<string>:2: DataParallel copies the model to other devices, and a dry run has one")
-
-    def test_an_operator_without_a_fake_kernel(self):
-        _, printed = self.script(
-            """
-            @torch.library.custom_op("mine::twice", mutates_args=())
-            def twice(x: torch.Tensor) -> torch.Tensor:
-                return x * 2
-            twice(torch.ones(3, device="cuda"))
+            assert double(torch.zeros(7, device="cuda")).is_cuda
             """,
-            status=2,
+            flags=("--assume", "triton=in-place,nonzero=0.25"),
         )
-        self.assertIn('mine::twice has no fake kernel; register one: @torch.library.register_fake("mine::twice")', printed)
+        self.assertIn("0.25 of the elements are assumed to be nonzero", printed)
+        self.assertIn("Triton kernels (max) are not run: they are assumed to write", printed)
+        self.assertEqual(self.requests(plan)[-4:], [12, 20, 28, 28])
+
+    @together.refused("torch.nn.DataParallel(torch.nn.Linear(3, 3))")
+    def test_several_devices_are_refused(self, refusal):
+        self.assertRegex(refusal, r"^<string>:1: DataParallel copies the model to other devices, and a dry run has one")
+
+    @together.refused(
+        """
+        @torch.library.custom_op("mine::twice", mutates_args=())
+        def twice(x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+        twice(torch.ones(3, device="cuda"))
+        """
+    )
+    def test_an_operator_without_a_fake_kernel(self, refusal):
+        self.assertIn('mine::twice has no fake kernel; register one: @torch.library.register_fake("mine::twice")', refusal)
 
     def test_threads_that_compute_end_before_the_process(self):
         _, printed = self.script(

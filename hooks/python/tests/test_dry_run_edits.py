@@ -2,9 +2,10 @@
 
 import unittest
 
-from dry_run import DryRunCase
+from dry_run import DryRunCase, peak_of, requests_of, together
 
 LOGITS = 8 * 128 * 4000 * 4  # bytes
+ONCE = 16  # bytes of requests that a dry run makes by itself, in the first backward pass of a process
 
 SCRIPT = """
 from torch import nn
@@ -42,23 +43,29 @@ for _ in range(3):
 """
 
 
-class EditsTest(DryRunCase):
-    made = {}  # by flags and edits by hand
+IN_PLACE = """
+net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(inplace=True), torch.nn.MaxPool2d(2)).cuda()
+net(torch.randn(2, 3, 18, 18, device="cuda")).sum().backward()
+"""
 
-    def plan(self, *flags, by_hand=()):
+
+class EditsTest(DryRunCase):
+    # The script without flags, by edits by hand.
+    BY_HAND = {edits: together.add("BY_HAND = %r" % (edits,) + SCRIPT) for edits in ((), (2,), (0, 1, 2, 3), (0, "tail"), ("offload",))}
+    UNEDITED_IN_PLACE = together.add(IN_PLACE)
+
+    def made(self, events):
         """The bytes of the requests, T where the first forward has ended, and the greatest T."""
-        if (flags, by_hand) not in self.made:
-            plan, printed = self.script("BY_HAND = %r" % (by_hand,) + SCRIPT, flags=flags)
-            self.made[flags, by_hand] = self.requests(plan), (self.peak(plan, until=LOGITS), self.peak(plan)), printed
-        return self.made[flags, by_hand]
+        return [n for n in requests_of(events) if n != ONCE], (peak_of(events, until=LOGITS), peak_of(events))
 
     def same(self, *flags, by_hand):
         """The edit by flags makes the requests of that by hand. Returns the bytes that it saves after the forward, and of the peak."""
-        requests, greatest, printed = self.plan(*flags)
-        expected, expected_greatest, _ = self.plan(by_hand=by_hand)
+        plan, printed = self.script("BY_HAND = ()" + SCRIPT, flags=flags)
+        requests, greatest = self.made(self.events(plan))
+        expected, expected_greatest = self.made(together.events(self, self.BY_HAND[by_hand]))
         self.assertEqual(greatest, expected_greatest)
         self.assertEqual(requests, expected)
-        return [before - now for before, now in zip(self.plan()[1], greatest)], printed
+        return [before - now for before, now in zip(self.made(together.events(self, self.BY_HAND[()]))[1], greatest)], printed
 
     def test_one_module(self):
         saved, printed = self.same("--checkpoint", "blocks.2", by_hand=(2,))
@@ -76,11 +83,8 @@ class EditsTest(DryRunCase):
         self.same("--checkpoint", "blocks", by_hand=(0, 1, 2, 3))
 
     def test_a_module_that_works_in_place_is_left_alone(self):
-        text = """
-        net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(inplace=True), torch.nn.MaxPool2d(2)).cuda()
-        net(torch.randn(2, 3, 18, 18, device="cuda")).sum().backward()
-        """
-        plain, edited = (self.peak(self.script(text, flags=flags)[0], until=4) for flags in ((), ("--checkpoint", "*")))  # at the sum
+        plan, _ = self.script(IN_PLACE, flags=("--checkpoint", "*"))
+        plain, edited = (peak_of(events, until=4) for events in (together.events(self, self.UNEDITED_IN_PLACE), self.events(plan)))  # at the sum
         saved = plain - edited
         self.assertEqual(saved, 2 * 8 * 8 * 8 * 8)  # the indices of the pool
 

@@ -2,25 +2,26 @@
 
 import unittest
 
-from dry_run import DryRunCase
+from dry_run import DryRunCase, requests_of, together
 
 
 class JobsTest(DryRunCase):
-    def test_values(self):
-        """Numbers are finite, choices evenly spread."""
-        self.script(
-            """
-            x = torch.randn(64, 8, device="cuda")
-            assert torch.isfinite(x).all() and not torch.isnan(x).any() and not torch.isinf(x.mean()) and not (x == 2).all()
-            torch.distributions.Categorical(logits=x).sample()
-            with torch.inference_mode():
-                assert x.argmax().item() == 1 and not (x > 9).all()
-            chosen = x.topk(2, -1)[1].flatten()
-            counts = torch.bincount(chosen, minlength=8)
-            assert counts.tolist() == [16] * 8 and counts[3].item() == 16
-            assert torch.bincount(chosen[:100]).cpu().tolist() == [13] * 4 + [12] * 4
-            """
-        )
+    @together.script(
+        """
+        x = torch.randn(64, 8, device="cuda")
+        assert torch.isfinite(x).all() and not torch.isnan(x).any() and not torch.isinf(x.mean()) and not (x == 2).all()
+        torch.distributions.Categorical(logits=x).sample()
+        with torch.inference_mode():
+            assert x.argmax().item() == 1 and not (x > 9).all()
+        chosen = x.topk(2, -1)[1].flatten()
+        counts = torch.bincount(chosen, minlength=8)
+        assert counts.tolist() == [16] * 8 and counts[3].item() == 16
+        assert torch.bincount(chosen[:100]).cpu().tolist() == [13] * 4 + [12] * 4
+        """
+    )
+    def test_values(self, events):
+        """Numbers are finite, choices evenly spread: the script asserts it."""
+        self.assertEqual(requests_of(events)[0], 64 * 8 * 4)
 
     def test_kernels(self):
         """Sequences without their padding, CTC, sparse gradients, synchronized norms, and a default device."""
@@ -53,62 +54,64 @@ class JobsTest(DryRunCase):
         self.assertIn(8 * 33 * 4, requests)
         self.assertGreater(requests.count(7 * 4), 8)  # of each channel
 
-    def test_flex_attention(self):
+    @together.script(
+        """
+        from torch.nn.attention.flex_attention import flex_attention
+        q = torch.empty(1, 2, 16, 8, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+        found = torch.compile(flex_attention)(q, q, q)
+        assert found.shape == q.shape and found.dtype == q.dtype
+        found.backward(torch.empty_like(found))
+        """
+    )
+    def test_flex_attention(self, events):
         """One kernel: 16 rows of 8 numbers for two heads, and a sum for each row; its backward has a number for each row, too."""
-        plan, printed = self.script(
-            """
-            from torch.nn.attention.flex_attention import flex_attention
-            q = torch.empty(1, 2, 16, 8, device="cuda", dtype=torch.bfloat16, requires_grad=True)
-            found = torch.compile(flex_attention)(q, q, q)
-            assert found.shape == q.shape and found.dtype == q.dtype
-            found.backward(torch.empty_like(found))
-            """
-        )
-        self.assertIn("flex attention is assumed to be compiled", printed)
+        self.assertIn("flex attention is assumed to be compiled", together.printed)
         rows = 2 * 16
-        sizes = [n for n in self.requests(plan) if n > 4 * 4]
+        sizes = [n for n in requests_of(events) if n > 4 * 4]
         self.assertEqual(sizes, [16 * rows, 16 * rows, 4 * rows, 16 * rows, 4 * rows, 16 * rows, 16 * rows, 16 * rows])
 
-    def test_least_squares(self):
+    @together.script(
+        """
+        a, b = torch.empty(3, 50, 20, device="cuda"), torch.empty(3, 50, 7, device="cuda")
+        found = torch.linalg.lstsq(a, b)
+        assert found.solution.shape == (3, 20, 7) and found.residuals.shape == (3, 7) and found.rank.shape == (0,)
+        """
+    )
+    def test_least_squares(self, events):
         """The solution has room for the right side's 50 rows; a copy of the matrix is overwritten."""
-        plan, _ = self.script(
-            """
-            a, b = torch.empty(3, 50, 20, device="cuda"), torch.empty(3, 50, 7, device="cuda")
-            found = torch.linalg.lstsq(a, b)
-            assert found.solution.shape == (3, 20, 7) and found.residuals.shape == (3, 7) and found.rank.shape == (0,)
-            """
-        )
-        self.assertEqual(self.requests(plan), [12000, 4200, 4200, 84, 12000])
+        self.assertEqual(requests_of(events), [12000, 4200, 4200, 84, 12000])
 
-    def test_inverse_transform(self):
+    @together.script(
+        """
+        x, window = torch.empty(2, 9, 11, dtype=torch.complex64, device="cuda"), torch.empty(16, device="cuda")
+        assert torch.istft(x, 16, window=window).shape == (2, 40) and torch.istft(x, 16, window=window, length=30).shape == (2, 30)
+        """
+    )
+    def test_inverse_transform(self, events):
         """Of 11 frames of 16 samples: the frames and their product with the window, what adds up, and the result."""
-        plan, _ = self.script(
-            """
-            x, window = torch.empty(2, 9, 11, dtype=torch.complex64, device="cuda"), torch.empty(16, device="cuda")
-            assert torch.istft(x, 16, window=window).shape == (2, 40) and torch.istft(x, 16, window=window, length=30).shape == (2, 30)
-            """
-        )
-        sizes = self.requests(plan)
+        sizes = requests_of(events)
         self.assertEqual(sizes[:2], [2 * 9 * 11 * 8, 64])
         self.assertEqual(sizes.count(2 * 11 * 16 * 4), 4)  # frames and products, of both calls
         self.assertEqual((sizes.count(2 * 56 * 4), sizes.count(56 * 4), sizes.count(2 * 40 * 4), sizes.count(2 * 30 * 4)), (2, 2, 1, 1))
 
-    def test_sparse(self):
+    @together.script("assert torch.ones(100, 50, device='cuda').to_sparse().shape == (100, 50)")
+    def test_sparse(self, events):
         """A tenth of the elements is assumed to be there: places in two dimensions, and values."""
-        plan, printed = self.script("assert torch.ones(100, 50, device='cuda').to_sparse().shape == (100, 50)")
-        self.assertEqual([n for n in self.requests(plan) if n >= 2000], [20000, 2 * 500 * 8, 2000])
-        self.assertIn("0.1 of the elements are assumed to be nonzero", printed)
+        self.assertEqual([n for n in requests_of(events) if n >= 2000], [20000, 2 * 500 * 8, 2000])
+        self.assertIn("0.1 of the elements are assumed to be nonzero", together.printed)
+
+    # Each with what to use instead.
+    CANNOT = (
+        ("torch.quantize_per_tensor(x, 0.1, 0, torch.qint8)", r"quantized tensors cannot be made; use torch\.fake_quantize"),
+        ("x.to_sparse_csr()", r"compressed sparse tensors cannot be made; use x\.to_sparse"),
+        ("x.to_sparse() @ x", r"aten::mm of a sparse tensor cannot be run; use a dense one, x\.to_dense"),
+        ("torch.nested.nested_tensor([x, x])", r"nested tensors cannot be made; use torch\.nn\.utils\.rnn\.pad_sequence"),
+    )
+    REFUSED = [(together.add("x = torch.ones(4, 4, device='cuda')\n" + text), says) for text, says in CANNOT]
 
     def test_what_cannot_be_run(self):
-        """The line, and what to use instead."""
-        for text, says in (
-            ("torch.quantize_per_tensor(x, 0.1, 0, torch.qint8)", r"quantized tensors cannot be made; use torch\.fake_quantize"),
-            ("x.to_sparse_csr()", r"compressed sparse tensors cannot be made; use x\.to_sparse"),
-            ("x.to_sparse() @ x", r"aten::mm of a sparse tensor cannot be run; use a dense one, x\.to_dense"),
-            ("torch.nested.nested_tensor([x, x])", r"nested tensors cannot be made; use torch\.nn\.utils\.rnn\.pad_sequence"),
-        ):
-            _, printed = self.script("x = torch.ones(4, 4, device='cuda')\n" + text, status=2)
-            self.assertRegex(printed, r"dry run: <string>:3: " + says)
+        for at, says in self.REFUSED:
+            self.assertRegex(together.refusal(self, at), r"^<string>:2: " + says)
 
 
 if __name__ == "__main__":

@@ -129,6 +129,7 @@ TEST(other_streams) {
 
 // The number of arenas for requests under paused tags stays bounded.
 TEST(naps) {
+  ONE_THREAD();
   gpu_start();
   char *a = take("cache", 0, 10 * MiB);
   for (int i = 0; i < 50; i++) {
@@ -212,6 +213,7 @@ TEST(second_card, SMALL_CARD, "MEMPROF_SIM_DEVICES", "2") {
 
 // Free memory of other arenas is unmapped before a resume fails.
 TEST(idle, SMALL_CARD) {
+  ONE_THREAD();
   gpu_start();
   char *a = take("weights", 1, 300 * MiB);
   fill(a, 300 * MiB, 3);
