@@ -6,7 +6,7 @@
 // that has a race (simcuda/work.c). Streams are held, so that work stays unfinished; where the hook waits for it, a thread lets them go.
 //
 // A process runs some programs under one policy; on one card with room for all of them nothing may wait but empty_cache and pauses. MEMPROF_TEST_JOBS is
-// how many programs run (make campaign has a hundred times as many), MEMPROF_TEST_SEED the seed of the first process.
+// how many programs run, MEMPROF_TEST_SEED the seed of the first process.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdatomic.h>
@@ -410,7 +410,7 @@ int main(int argc, char **argv) {
 #else
   const char *first = getenv("MEMPROF_TEST_SEED"), *jobs = getenv("MEMPROF_TEST_JOBS");
 #endif
-  const uint64_t from = first == NULL ? 1 : strtoull(first, NULL, 10), count = (jobs == NULL ? 800 : strtoull(jobs, NULL, 10)) / PROGRAMS;
+  const uint64_t from = first == NULL ? 1 : strtoull(first, NULL, 10), count = (jobs == NULL ? 2000 : strtoull(jobs, NULL, 10)) / PROGRAMS;
   int failed = 0;
   for (uint64_t i = 0; i < count; i++) failed += !passes(from + i);
   printf("%s %llu random programs\n", failed == 0 ? "ok  " : "FAIL", (unsigned long long)(count * PROGRAMS));
