@@ -57,10 +57,11 @@ func (h *History) losses() (all []*loss) {
 			continue
 		}
 		l := &loss{parameters: parameters, backward: h.passes[p].from, end: h.passes[p].to, from: -1, gradient: -1}
-		for f := p - 1; f >= 0 && h.passes[f].name == "forward" && saved[int32(f)]; f-- {
-			l.from = h.passes[f].from
+		seen := false // a forward that saved something: one before these that did not is an evaluation
+		for f := p - 1; f >= 0 && h.passes[f].name == "forward" && (saved[int32(f)] || !seen); f-- {
+			l.from, seen = h.passes[f].from, seen || saved[int32(f)]
 		}
-		if l.from < 0 {
+		if !seen {
 			continue
 		}
 		for i := h.firstBehind(l.from); int(i) < len(h.blocks) && h.blocks[i].alloc < l.backward; i++ {

@@ -17,12 +17,15 @@ func lossJob() *script {
 		j.phase("forward", func() {
 			j.free(j.alloc(160, attribution.Temporaries, "net.layer"))
 			hidden = j.alloc(160, attribution.Activations, "net.layer")
+		})
+		j.phase("forward", func() { // the head, which the job calls by itself
 			made := j.alloc(160, attribution.Temporaries, "net.head")
 			logits = j.alloc(160, attribution.Activations, "net.head")
 			j.free(made)
 		})
 		loss = j.alloc(160, attribution.Loss, "")
 		j.free(logits)
+		kept := j.alloc(160, attribution.Inputs, "") // a variable of the job
 		var gradient int64
 		j.phase("backward", func() {
 			first := j.alloc(160, attribution.Temporaries, "")
@@ -36,6 +39,7 @@ func lossJob() *script {
 			j.free(of, deeper)
 		})
 		j.phase("optimizer", func() { j.free(gradient) })
+		j.free(kept)
 		j.phase("forward", func() { // an evaluation
 			j.free(j.alloc(160, attribution.Temporaries, "net.head"))
 		})
@@ -43,8 +47,8 @@ func lossJob() *script {
 	return j
 }
 
-// TestChunkedLoss: logits, their copy, the loss and its two gradients are an eighth as large, 20 MiB, and the scratch. What the layer made, its
-// gradients, and what an evaluation makes stay, though they are as large.
+// TestChunkedLoss: logits, their copies, the loss and its two gradients are an eighth as large, 20 MiB, and the scratch. What the job keeps of it is
+// gone in backward. What the layer made, its gradients, and what an evaluation makes stay, though they are as large.
 func TestChunkedLoss(t *testing.T) {
 	h := lossJob().history(t)
 	e := chunkedLoss(h)
@@ -52,7 +56,7 @@ func TestChunkedLoss(t *testing.T) {
 	for _, bytes := range e.sizes {
 		resized[bytes*2/mib]++
 	}
-	assert.Diff(t, map[int64]int{40: 2 * 5, 35: 2}, resized, "how many blocks have so many halves of MiB")
+	assert.Diff(t, map[int64]int{40: 2 * 6, 35: 2}, resized, "how many blocks have so many halves of MiB")
 	// Behind a chunk: weights, the layer's result and its gradient, and three of the head's gradient: two and their sum.
 	assert.Equal(t, e.requested()/mib, int64(40+160+160+3*40), "requested, MiB")
 	assert.Equal(t, lossJob().liveAtEnd(t, e), 1, "blocks that live on: the weights")
