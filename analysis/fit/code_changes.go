@@ -1,7 +1,7 @@
 package fit
 
 import (
-	"slices"
+	"strings"
 
 	"github.com/memprof/memprof/analysis/attribution"
 )
@@ -33,8 +33,10 @@ func withoutCache(h *History) *edit {
 	needed := map[work]int32{} // the last event at which backward frees what a module made
 	for i := range h.blocks {
 		if b := &h.blocks[i]; b.pass >= 0 && b.category != attribution.KVCache && h.in(b.free, "backward") {
-			of := work{b.module, b.pass}
-			needed[of] = max(needed[of], b.free)
+			for _, module := range []string{b.module, parent(b.module)} {
+				of := work{module, b.pass}
+				needed[of] = max(needed[of], b.free)
+			}
 		}
 	}
 	e := h.edit()
@@ -43,7 +45,11 @@ func withoutCache(h *History) *edit {
 		if !b.plain || b.category != attribution.KVCache {
 			continue
 		}
-		if last, ok := needed[work{b.module, b.pass}]; !ok {
+		last, ok := needed[work{b.module, b.pass}]
+		if !ok { // a projection's
+			last, ok = needed[work{parent(b.module), b.pass}]
+		}
+		if !ok {
 			e.drop(int32(i))
 		} else if b.free > last+1 {
 			e.cut(int32(i), last+1)
@@ -51,6 +57,9 @@ func withoutCache(h *History) *edit {
 	}
 	return e
 }
+
+// parent is the path of the module that has a module.
+func parent(module string) string { return module[:max(0, strings.LastIndexByte(module, '.'))] }
 
 // zeroGrad frees gradients at the end of the optimizer's step, if they are alive in a forward behind it.
 func zeroGrad(h *History) *edit {
@@ -209,7 +218,7 @@ func fusedStep(h *History) *edit {
 // state that only they keep: Adagrad, RMSprop, Adamax, Adadelta and NAdam.
 var temporariesOfOne = map[string]int{"sum": 1, "square_avg": 1, "exp_inf": 1, "acc_delta": 2, "mu_product": 2}
 
-// withoutForeach lets the temporaries of one parameter live at a time.
+// withoutForeach lets the temporaries of one parameter live at a time, as one block.
 func withoutForeach(h *History) *edit {
 	e, most := h.edit(), 0
 	for state := range h.states {
@@ -218,18 +227,17 @@ func withoutForeach(h *History) *edit {
 	if most == 0 {
 		return e
 	}
-	var live []int32
+	last := int32(-1)
 	for _, i := range h.temporariesOfForeach() {
 		b := &h.blocks[i]
 		if !b.plain {
 			continue
 		}
-		live = slices.DeleteFunc(live, func(k int32) bool { return h.blocks[k].pass != b.pass || h.blocks[k].free < b.alloc })
-		if len(live) == most {
-			e.cut(live[0], b.alloc)
-			live = live[1:]
+		if last >= 0 && h.blocks[last].pass == b.pass && h.blocks[last].free > b.alloc {
+			e.cut(last, b.alloc)
 		}
-		live = append(live, i)
+		e.resize(i, int64(most)*b.bytes)
+		last = i
 	}
 	return e
 }

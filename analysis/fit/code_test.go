@@ -291,7 +291,7 @@ func TestChanges(t *testing.T) {
 		{"a KV cache in training", func(j *script) {
 			for range 2 {
 				iteration(j, func() []int64 {
-					return []int64{j.alloc(40, attribution.Other, "a"), j.alloc(60, attribution.KVCache, "a.attn")}
+					return []int64{j.alloc(40, attribution.Other, "b"), j.alloc(60, attribution.KVCache, "a.attn")}
 				}, nothing, nothing)
 			}
 		}, map[string]int64{"use-cache": 60}},
@@ -299,7 +299,7 @@ func TestChanges(t *testing.T) {
 			var cache int64
 			for range 2 {
 				iteration(j, func() []int64 {
-					cache = j.alloc(60, attribution.KVCache, "a.attn")
+					cache = j.alloc(60, attribution.KVCache, "a.attn.key")
 					return []int64{j.alloc(40, attribution.Other, "a.attn")}
 				}, nothing, nothing)
 				j.free(cache)

@@ -63,7 +63,7 @@
 //	no-grad        in a forward of which a backward frees nothing, of a job that trains, what modules make lives until the next two
 //	               of their blocks
 //	fused          no temporaries of the step of Adam, AdamW or SGD, where it works on lists of parameters
-//	foreach        of another of torch's optimizers' temporaries one or two are live at a time, as many as it has for one parameter
+//	foreach        of another of torch's optimizers' temporaries those of one parameter are live at a time, one or two of its size
 //	checkpoint     what a module saves for backward is freed in forward: what a part of it saves for itself when the next part begins,
 //	               what its parts return at its end, and its own output not at all. Its forward is repeated before the first operator of
 //	               backward that frees one of these blocks, or the output of a module that ends with an operator in place
