@@ -3,7 +3,9 @@ package fit
 import (
 	"context"
 	"math/rand/v2"
+	"strings"
 
+	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/trace"
 )
@@ -19,6 +21,10 @@ type guess struct {
 // label notes what the label of a block says of the workspace that comes next.
 func (r *reader) label(e *trace.Event, at int32) {
 	words := trace.ParseContext(e.Kind, r.text(e.Context))
+	if words.Get("category") == attribution.Optimizer.String() {
+		name := words.Get("name")
+		r.states[name[strings.LastIndexByte(name, '.')+1:]] = true
+	}
 	if of, ok := r.live[e.Addr]; ok && words.Get("workspace_most") != "" {
 		r.guesses = append(r.guesses, guess{at: at, result: of, request: -1, most: words.Count("workspace_most", 0)})
 		r.expected = words.Count("workspace", 0)

@@ -16,126 +16,50 @@ type change struct {
 // swift are the changes that cost no time, or next to none.
 var swift = []change{
 	{"use-cache", "use_cache=False while training", withoutCache},
-	{"attention", "SDPA in place of eager attention: no whole scores", withoutScores},
-	{"chunked-loss", "the loss in chunks, or fused cross entropy: no whole logits", chunkedLoss},
+	{"attention", "SDPA's fused kernels, not eager attention, its math backend or need_weights=True: no whole scores", withoutScores},
+	{"chunked-loss", "the last layer and the loss in 8 chunks, each in a checkpoint, or fused cross entropy: no whole logits", chunkedLoss},
 	{"zero-grad", "zero_grad(set_to_none=True) right after the optimizer's step", zeroGrad},
 	{"no-grad", "torch.no_grad() in evaluation, which saves for no backward", withoutGrad},
-	{"foreach", "foreach=False or fused=True in the optimizer: fewer temporaries", withoutForeach},
+	{"fused", "fused=True in the optimizer (Adam, AdamW, SGD): no temporaries", fusedStep},
+	{"foreach", "foreach=False in the optimizer: temporaries of one parameter at a time", withoutForeach},
 }
 
-// withoutCache leaves the KV cache out of a job that trains.
+// withoutCache leaves the KV cache out of a job that trains. Where backward frees what the module of a part of it made, the keys and values are saved
+// for backward, too: then they live as long as that, whatever the cache does.
 func withoutCache(h *History) *edit {
 	if !h.trains() {
 		return nil
 	}
-	e := h.edit()
+	needed := map[work]int32{} // the last event at which backward frees what a module made
 	for i := range h.blocks {
-		if b := &h.blocks[i]; b.plain && b.category == attribution.KVCache {
-			e.drop(int32(i))
-		}
-	}
-	return e
-}
-
-// isAttention says whether the path of a module has attention in its last two names.
-func isAttention(module string) bool {
-	names := strings.Split(module, ".")
-	return hasAttention(strings.Join(names[max(0, len(names)-2):], "."))
-}
-
-func hasAttention(name string) bool {
-	name = strings.ToLower(name)
-	return strings.Contains(name, "attn") || strings.Contains(name, "attention")
-}
-
-// withoutScores leaves out what has the size of attention scores: an attention module made two blocks of it in one forward (the
-// scores and their softmax), each at least twice as large as the module's output, and no other module has a block of it. Where
-// frames alone tell, two lines of attention made one each: layers share their frames.
-func withoutScores(h *History) *edit {
-	type size struct {
-		place string
-		pass  int32
-		bytes int64
-	}
-	type made struct {
-		size
-		node int64
-	}
-	scored, seen := map[size]int{}, map[made]bool{}
-	output := map[string]int64{} // the size of the newest block of a module
-	others := map[int64]bool{}
-	for i := range h.blocks {
-		b := &h.blocks[i]
-		if b.place == "" || b.pass < 0 || h.passes[b.pass].name != "forward" {
-			continue
-		}
-		output[b.place] = b.bytes
-		of := made{size{b.place, b.pass, b.bytes}, b.node}
-		switch {
-		case !isAttention(b.place):
-			others[b.bytes] = true
-		case (b.category == attribution.Activations || b.module == "" && b.category == attribution.Temporaries) && b.bytes > 1<<20 && (b.module != "" || !seen[of]):
-			scored[of.size]++
-			seen[of] = true
-		}
-	}
-	scores := map[int64]bool{}
-	for s, n := range scored {
-		if n >= 2 && s.bytes >= 2*output[s.place] && !others[s.bytes] {
-			scores[s.bytes] = true
-		}
-	}
-	e := h.edit()
-	for i := range h.blocks {
-		b := &h.blocks[i]
-		if !b.plain || !scores[b.bytes] || b.pass < 0 || b.category == attribution.Gradients { // of a weight that is as large
-			continue
-		}
-		if name := h.passes[b.pass].name; isAttention(b.place) && name == "forward" || b.module == "" && name == "backward" {
-			e.drop(int32(i))
-		}
-	}
-	return e
-}
-
-// lossChunks is how many chunks a loss is computed in.
-const lossChunks = 8
-
-// chunkedLoss makes the loss an eighth as large, and what is made of it: what is as large, twice or four times, half or a quarter, to
-// within 2 %, since a shifted copy lacks a token.
-func chunkedLoss(h *History) *edit {
-	if !h.trains() {
-		return nil
-	}
-	largest := map[int32]int64{} // of the loss, by round
-	parameters := map[int64]bool{}
-	for i := range h.blocks {
-		b := &h.blocks[i]
-		switch b.category {
-		case attribution.Loss:
-			largest[b.round] = max(largest[b.round], b.bytes)
-		case attribution.Weights, attribution.Optimizer:
-			parameters[b.bytes] = true
-		}
-	}
-	e := h.edit()
-	for i := range h.blocks {
-		b := &h.blocks[i]
-		whole := largest[b.round]
-		if !b.plain || parameters[b.bytes] || 50*whole < h.most {
-			continue
-		}
-		switch b.category {
-		case attribution.Loss, attribution.Temporaries, attribution.Gradients, attribution.Activations:
-			for _, factor := range []float64{0.25, 0.5, 1, 2, 4} {
-				if ratio := float64(b.bytes) / (factor * float64(whole)); 0.98 < ratio && ratio < 1.02 && (b.category != attribution.Activations || b.module == "") {
-					e.resize(int32(i), b.bytes/lossChunks)
-				}
+		if b := &h.blocks[i]; b.pass >= 0 && b.category != attribution.KVCache && h.in(b.free, "backward") {
+			for _, module := range []string{b.module, parent(b.module)} {
+				of := work{module, b.pass}
+				needed[of] = max(needed[of], b.free)
 			}
 		}
 	}
+	e := h.edit()
+	for i := range h.blocks {
+		b := &h.blocks[i]
+		if !b.plain || b.category != attribution.KVCache {
+			continue
+		}
+		last, ok := needed[work{b.module, b.pass}]
+		if !ok { // a projection's
+			last, ok = needed[work{parent(b.module), b.pass}]
+		}
+		if !ok {
+			e.drop(int32(i))
+		} else if b.free > last+1 {
+			e.cut(int32(i), last+1)
+		}
+	}
 	return e
 }
+
+// parent is the path of the module that has a module.
+func parent(module string) string { return module[:max(0, strings.LastIndexByte(module, '.'))] }
 
 // zeroGrad frees gradients at the end of the optimizer's step, if they are alive in a forward behind it.
 func zeroGrad(h *History) *edit {
@@ -225,19 +149,95 @@ func (h *History) saved() map[int32]bool {
 	return saved
 }
 
-// withoutForeach lets one of the optimizer's temporaries live at a time.
-func withoutForeach(h *History) *edit {
-	e := h.edit()
-	last := int32(-1)
+// leastForeach is how many temporaries of a step are live at a time, at least, where it works on lists of all parameters.
+const leastForeach = 4
+
+// temporariesOfForeach are the temporaries of steps that work on lists of parameters, in order.
+func (h *History) temporariesOfForeach() (all []int32) {
+	live, most := map[int32]bool{}, 0
+	var step []int32 // those of a pass
+	pass := int32(-1)
+	end := func() {
+		if most >= leastForeach {
+			all = append(all, step...)
+		}
+		clear(live)
+		step, most = step[:0], 0
+	}
 	for i := range h.blocks {
 		b := &h.blocks[i]
-		if !b.plain || b.category != attribution.Temporaries || b.pass < 0 || h.passes[b.pass].name != "optimizer" {
+		if b.category != attribution.Temporaries || b.pass < 0 || h.passes[b.pass].name != "optimizer" {
+			continue
+		}
+		if b.pass != pass {
+			end()
+			pass = b.pass
+		}
+		for k := range live {
+			if h.blocks[k].free < b.alloc {
+				delete(live, k)
+			}
+		}
+		live[int32(i)] = true
+		most = max(most, len(live))
+		step = append(step, int32(i))
+	}
+	end()
+	return all
+}
+
+// hasFused says whether torch has a fused step for an optimizer with such states: Adam and AdamW, and SGD, which has momentum or none.
+func (h *History) hasFused() bool {
+	adam := h.states["exp_avg"] && h.states["exp_avg_sq"] && !h.states["mu_product"]
+	for state := range h.states {
+		switch state {
+		case "momentum_buffer":
+			return len(h.states) == 1
+		case "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "step":
+		default:
+			return false
+		}
+	}
+	return adam || len(h.states) == 0
+}
+
+// fusedStep leaves out the optimizer's temporaries.
+func fusedStep(h *History) *edit {
+	e := h.edit()
+	if h.hasFused() {
+		for _, i := range h.temporariesOfForeach() {
+			if h.blocks[i].plain {
+				e.drop(i)
+			}
+		}
+	}
+	return e
+}
+
+// temporariesOfOne are the temporaries of one parameter that torch's optimizers without a fused step have at a time, with foreach=False, by a
+// state that only they keep: Adagrad, RMSprop, Adamax, Adadelta and NAdam.
+var temporariesOfOne = map[string]int{"sum": 1, "square_avg": 1, "exp_inf": 1, "acc_delta": 2, "mu_product": 2}
+
+// withoutForeach lets the temporaries of one parameter live at a time, as one block.
+func withoutForeach(h *History) *edit {
+	e, most := h.edit(), 0
+	for state := range h.states {
+		most = max(most, temporariesOfOne[state])
+	}
+	if most == 0 {
+		return e
+	}
+	last := int32(-1)
+	for _, i := range h.temporariesOfForeach() {
+		b := &h.blocks[i]
+		if !b.plain {
 			continue
 		}
 		if last >= 0 && h.blocks[last].pass == b.pass && h.blocks[last].free > b.alloc {
 			e.cut(last, b.alloc)
 		}
-		last = int32(i)
+		e.resize(i, int64(most)*b.bytes)
+		last = i
 	}
 	return e
 }

@@ -257,6 +257,22 @@ func (j *script) liveAtEnd(t *testing.T, e *edit) int {
 	}
 }
 
+// steps is a job whose optimizer has so many temporaries of 20 MiB, and states of these names.
+func (j *script) steps(temporaries int, states ...string) {
+	j.phase("forward", func() { j.alloc(10, attribution.Other, "a") })
+	j.phase("backward", func() {})
+	j.phase("optimizer", func() {
+		for _, name := range states {
+			j.add(trace.KindLabel, trace.Event{}, "category=optimizer\tname="+name)
+		}
+		var made []int64
+		for range temporaries {
+			made = append(made, j.alloc(20, attribution.Temporaries, ""))
+		}
+		j.free(made...)
+	})
+}
+
 // TestChanges: each change finds its fault, with its bytes, and nothing else.
 func TestChanges(t *testing.T) {
 	iteration := func(j *script, forward func() []int64, behind func(), step func()) {
@@ -275,8 +291,32 @@ func TestChanges(t *testing.T) {
 		{"a KV cache in training", func(j *script) {
 			for range 2 {
 				iteration(j, func() []int64 {
-					return []int64{j.alloc(40, attribution.Other, "a"), j.alloc(60, attribution.KVCache, "a.attn")}
+					return []int64{j.alloc(40, attribution.Other, "b"), j.alloc(60, attribution.KVCache, "a.attn")}
 				}, nothing, nothing)
+			}
+		}, map[string]int64{"use-cache": 60}},
+		{"keys and values that backward needs", func(j *script) {
+			var cache int64
+			for range 2 {
+				iteration(j, func() []int64 {
+					cache = j.alloc(60, attribution.KVCache, "a.attn.key")
+					return []int64{j.alloc(40, attribution.Other, "a.attn")}
+				}, nothing, nothing)
+				j.free(cache)
+			}
+		}, map[string]int64{}},
+		{"keys and values that outlive backward", func(j *script) {
+			cache := int64(0)
+			for range 3 {
+				var made int64
+				iteration(j, func() []int64 {
+					made = j.alloc(60, attribution.KVCache, "a.attn")
+					return []int64{j.alloc(40, attribution.Other, "a.attn")}
+				}, nothing, nothing)
+				if cache != 0 {
+					j.free(cache)
+				}
+				cache = made
 			}
 		}, map[string]int64{"use-cache": 60}},
 		{"scores", func(j *script) {
@@ -309,6 +349,23 @@ func TestChanges(t *testing.T) {
 				return saved
 			}, nothing, nothing)
 		}, map[string]int64{"attention": 32, "batch": 4}},
+		{"scores under autocast: a raw one of two bytes, a softmax of four, as large as what another module makes", func(j *script) {
+			iteration(j, func() []int64 {
+				saved := []int64{j.alloc(10, attribution.Activations, "h.0.attn"), j.alloc(130, attribution.Activations, "h.0.up")}
+				raw := j.alloc(65, attribution.Temporaries, "h.0.attn")
+				saved = append(saved, j.alloc(130, attribution.Activations, "h.0.attn"))
+				j.free(raw)
+				return append(saved, j.alloc(10, attribution.Inputs, "h.0.attn"))
+			}, nothing, nothing)
+		}, map[string]int64{"attention": 184}},
+		{"a projection and its copy are three times as large as the output", func(j *script) {
+			iteration(j, func() []int64 {
+				packed := j.alloc(30, attribution.Temporaries, "h.0.attn")
+				saved := j.alloc(30, attribution.Activations, "h.0.attn")
+				j.free(packed)
+				return []int64{saved, j.alloc(10, attribution.Inputs, "h.0.attn")}
+			}, nothing, nothing)
+		}, map[string]int64{"batch": 4}},
 		{"a weight as large as scores", func(j *script) {
 			iteration(j, func() []int64 {
 				return []int64{
@@ -354,15 +411,12 @@ func TestChanges(t *testing.T) {
 			j.free(saved...)
 			iteration(j, func() []int64 { return []int64{j.alloc(10, attribution.Other, "a")} }, nothing, nothing)
 		}, map[string]int64{"no-grad": 10*50 - 2*50}},
-		{"temporaries of the optimizer", func(j *script) {
-			iteration(j, func() []int64 { return []int64{j.alloc(10, attribution.Other, "a")} }, nothing, func() {
-				var made []int64
-				for range 8 {
-					made = append(made, j.alloc(20, attribution.Temporaries, ""))
-				}
-				j.free(made...)
-			})
-		}, map[string]int64{"foreach": 7 * 20}},
+		{"temporaries of the optimizer", func(j *script) { j.steps(8, "0.weight.exp_avg", "0.weight.exp_avg_sq") }, map[string]int64{"fused": 8 * 20}},
+		{"of SGD", func(j *script) { j.steps(8) }, map[string]int64{"fused": 8 * 20}},
+		{"of an optimizer without a fused step", func(j *script) { j.steps(8, "0.weight.square_avg") }, map[string]int64{"foreach": 7 * 20}},
+		{"of Adadelta, two of a parameter", func(j *script) { j.steps(8, "0.weight.square_avg", "0.weight.acc_delta") }, map[string]int64{"foreach": 6 * 20}},
+		{"of an optimizer that is not torch's", func(j *script) { j.steps(8, "0.weight.row") }, map[string]int64{}},
+		{"of one parameter after another", func(j *script) { j.steps(3, "0.weight.exp_avg", "0.weight.exp_avg_sq") }, map[string]int64{}},
 	}
 	for _, test := range tests {
 		j := &script{job: newJob()}

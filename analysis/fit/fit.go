@@ -52,15 +52,18 @@
 // Only blocks with a plain life are edited, from an alloc to a free: none that other streams use, of CUDA graphs, or in paused
 // arenas.
 //
-//	use-cache      no KV cache in a job that trains
-//	attention      the matrices of attention scores are never there: an attention module saves two of them, at least twice as
-//	               large as its output, and no other module has a block of that size
-//	chunked-loss   the loss's blocks, and those made of them at their size or twice, four times, half or a quarter, have an eighth of it
+//	use-cache      no KV cache in a job that trains: keys and values live as long as backward needs what their module made
+//	attention      the matrices of attention scores are never there: an attention module makes one of them while another is live, both
+//	               at least twice as large as its output
+//	chunked-loss   the last layer and the loss in eight chunks, each in a checkpoint: the loss's blocks, and those made of them at their
+//	               size or twice, four times, half or a quarter, have an eighth of it until backward has passed the layer. The sum of
+//	               its weight's gradients lives beside each chunk's
 //	zero-grad      gradients that are alive in the next forward are freed at the end of the optimizer's step. Those that stay for
 //	               good are made again in each backward
 //	no-grad        in a forward of which a backward frees nothing, of a job that trains, what modules make lives until the next two
 //	               of their blocks
-//	foreach        of the optimizer's temporaries one is live at a time
+//	fused          no temporaries of the step of Adam, AdamW or SGD, where it works on lists of parameters
+//	foreach        of another of torch's optimizers' temporaries those of one parameter are live at a time, one or two of its size
 //	checkpoint     what a module saves for backward is freed in forward: what a part of it saves for itself when the next part begins,
 //	               what its parts return at its end, and its own output not at all. Its forward is repeated before the first operator of
 //	               backward that frees one of these blocks, or the output of a module that ends with an operator in place

@@ -3,6 +3,7 @@ package summary
 import (
 	"cmp"
 	"strconv"
+	"strings"
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/attribution"
@@ -34,7 +35,7 @@ func findingsOf(r *analysis.Result, d *analysis.DeviceResult) []Finding {
 		}
 		f := Finding{ID: v.ID, Bytes: v.Bytes, SavesReserved: v.Reserved, SavesLeastCard: v.LeastCard, Text: v.Text}
 		if v.Setting != "" {
-			command := words(r, v.Allocator, v.Setting) + " " + jobCommand(r)
+			command := strings.TrimSpace(words(r, v.Allocator, v.Setting) + " " + jobCommand(r))
 			f.Command = &command
 		}
 		out = append(out, f)
@@ -72,6 +73,7 @@ func (s *Screen) FindingSection(width int) layout.Section {
 // categoriesOfChanges are the categories that changes of a job's code are about, by their IDs; the others are about activations.
 var categoriesOfChanges = map[string]attribution.Category{
 	"use-cache": attribution.KVCache, "chunked-loss": attribution.Loss, "zero-grad": attribution.Gradients, "foreach": attribution.Temporaries,
+	"fused": attribution.Temporaries,
 }
 
 // evidence is where a page shows what the change is about: what allocators take, or live allocations of a category.

@@ -176,3 +176,23 @@ func TestEnd(t *testing.T) {
 		t.Errorf("a failure:\n%s", text)
 	}
 }
+
+// TestFindingCommand: the command of a finding is what to type; torch's own allocator takes no words before the job's.
+func TestFindingCommand(t *testing.T) {
+	r, d := job()
+	d.Savings = []analysis.Saving{
+		{ID: "allocator", Allocator: "torch", Setting: "native"}, {ID: "allocator", Allocator: "torch", Setting: "expandable_segments:True"},
+		{ID: "allocator", Allocator: "memprof", Setting: "--preset compact"}, {ID: "zero-grad"},
+	}
+	var commands []string
+	for _, f := range Of(r, d).Findings {
+		if f.Command == nil {
+			commands = append(commands, "none")
+		} else {
+			commands = append(commands, *f.Command)
+		}
+	}
+	assert.Diff(t, []string{
+		"python3 'my train.py'", "PYTORCH_ALLOC_CONF=expandable_segments:True python3 'my train.py'", "memprof record --preset compact -- python3 'my train.py'", "none",
+	}, commands, "commands")
+}

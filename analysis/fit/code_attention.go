@@ -1,0 +1,136 @@
+package fit
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/memprof/memprof/analysis/attribution"
+)
+
+// isAttention says whether the path of a module has attention in its last two names.
+func isAttention(module string) bool {
+	names := strings.Split(module, ".")
+	return hasAttention(strings.Join(names[max(0, len(names)-2):], "."))
+}
+
+func hasAttention(name string) bool {
+	name = strings.ToLower(name)
+	return strings.Contains(name, "attn") || strings.Contains(name, "attention")
+}
+
+// leastScores is the fewest bytes that scores have.
+const leastScores = 1 << 20
+
+// attention is the work of one attention module in one pass: its blocks that can be scores, or results of them.
+type attention struct {
+	place  string
+	pass   int32
+	blocks []int32
+	output int64 // bytes of the newest block
+}
+
+// withoutScores leaves out what has the size of attention scores: in one pass an attention module made two blocks of them, the second while
+// the first was live: the scores and their softmax. Under autocast one can be of four bytes for each score and the other of two.
+func withoutScores(h *History) *edit {
+	e := h.edit()
+	for _, a := range h.attentions() {
+		sizes := h.scores(a)
+		if len(sizes) == 0 {
+			continue
+		}
+		var dropped []int32
+		for _, i := range a.blocks {
+			if b := &h.blocks[i]; b.plain && sizes[b.bytes] {
+				dropped = append(dropped, i)
+			}
+		}
+		for _, i := range dropped {
+			e.drop(i)
+		}
+		e.dropScoresOfBackward(dropped, sizes)
+	}
+	return e
+}
+
+// attentions are the attention modules' work, in order.
+func (h *History) attentions() []*attention {
+	type at struct {
+		place string
+		pass  int32
+	}
+	var all []*attention
+	known := map[at]*attention{}
+	for i := range h.blocks {
+		b := &h.blocks[i]
+		if b.pass < 0 || !isAttention(b.place) || h.passes[b.pass].name != "forward" && (h.passes[b.pass].name != "backward" || b.module == "") {
+			continue
+		}
+		a := known[at{b.place, b.pass}]
+		if a == nil {
+			a = &attention{place: b.place, pass: b.pass}
+			known[at{b.place, b.pass}], all = a, append(all, a)
+		}
+		a.output = b.bytes
+		switch b.category {
+		case attribution.Activations, attribution.Copies, attribution.Temporaries:
+			if b.bytes > leastScores {
+				a.blocks = append(a.blocks, int32(i))
+			}
+		}
+	}
+	return all
+}
+
+// scores are the sizes of scores: at least twice as large as what the module returns. Exactly twice or three times as large is a packed projection
+// to queries, keys and values, too, and what rotary embeddings compute in four bytes: then both blocks have to be saved for backward.
+func (h *History) scores(a *attention) map[int64]bool {
+	sizes := map[int64]bool{}
+	for k, i := range a.blocks {
+		first := &h.blocks[i]
+		for _, j := range a.blocks[k+1:] {
+			second := &h.blocks[j]
+			if first.free < second.alloc || first.module == "" && first.node == second.node { // layers share their frames
+				continue
+			}
+			least, most := min(first.bytes, second.bytes), max(first.bytes, second.bytes)
+			packed := least == 2*a.output || least == 3*a.output
+			saved := savedForBackward(first) && savedForBackward(second)
+			if least >= 2*a.output && (most == least || most == 2*least) && (!packed || saved) {
+				sizes[first.bytes], sizes[second.bytes] = true, true
+			}
+		}
+	}
+	return sizes
+}
+
+// dropScoresOfBackward leaves out the gradients of scores: what has their sizes from the operator on that frees one of those left out, until the last
+// of it is free, and that operator's operand.
+func (e *edit) dropScoresOfBackward(dropped []int32, sizes map[int64]bool) {
+	dropped = slices.Clone(dropped)
+	slices.SortFunc(dropped, func(x, y int32) int { return cmp.Compare(e.blocks[x].free, e.blocks[y].free) })
+	over := int32(0)
+	for _, i := range dropped {
+		free := e.blocks[i].free
+		if free < over || !e.in(free, "backward") {
+			continue
+		}
+		live, o := 0, e.operatorThatFrees(free)
+		for over = o.from; over <= free || live > 0; over++ {
+			k := e.blockAt[over]
+			if k < 0 {
+				continue
+			}
+			switch b := &e.blocks[k]; {
+			case !b.plain || b.module != "" || !sizes[b.bytes] || b.category == attribution.Gradients: // of a weight that is as large
+			case b.alloc == over:
+				e.drop(k)
+				live++
+			case b.alloc >= o.from:
+				live--
+			case over < o.to && e.in(b.alloc, "backward"): // the operand
+				e.drop(k)
+			}
+		}
+	}
+}
