@@ -32,7 +32,8 @@ type start struct {
 	shapes []*startShape
 	marks  []kvMark
 
-	last int // of ops: the last request of a graph
+	last  int   // of ops: the last request of a graph
+	total int64 // bytes that the driver says it has; 0: nothing said it
 	// others are bytes of other libraries and the driver: at the first request, when the cache is made, at the first capture and after the
 	// last; blocks have the others of their request.
 	first, captured, after int64
@@ -143,6 +144,8 @@ func (r *startReader) event(e *trace.Event, others int64) {
 		if r.pools[e.Arena] = ""; attribution.Pooled(options) {
 			r.pools[e.Arena] = options["pool"]
 		}
+	case trace.KindDeviceUsed:
+		r.total, _ = e.DeviceMemory()
 	case trace.KindAlloc:
 		r.alloc(e, others)
 	case trace.KindFree:

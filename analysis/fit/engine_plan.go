@@ -115,6 +115,9 @@ func PlanEngine(j *Job, o PlanOptions) (*Plan, error) {
 	d := s.device(o.Device)
 	p := &Plan{Process: j.Name, Device: o.Device, Total: o.Total, Others: o.Others, Workspaces: o.Workspaces, NCCL: min(o.NCCL, d.Libraries)}
 	p.Libraries, p.Driver = d.Libraries-p.NCCL, d.Driver
+	if r.total > 0 && (p.Total == 0 || r.total < p.Total) { // a part of the card is the driver's own
+		p.Total = r.total
+	}
 	graphsOf(p, r, o.Lists)
 	most, err := r.replay()
 	if err != nil {
@@ -232,7 +235,7 @@ func (r *startReader) families(pool string) (names []string) {
 
 // listOf is a list of graphs: as recorded, or of other sizes where they are wanted, or no more than three were captured.
 func listOf(r *startReader, pool, name string, wanted map[string][]int64, predicted *bool) (GraphList, graphs.Grown) {
-	l := GraphList{Name: name, FromThree: -1}
+	l := GraphList{Name: name, FromThree: -1, Sizes: []int64{}}
 	var recorded []graphs.Sized
 	for _, s := range r.shapes {
 		if s.pool == pool && s.family == name {

@@ -74,7 +74,8 @@ func newEngine(kv string, marked bool) *engine {
 
 func (e *engine) plan(t *testing.T, o PlanOptions) *Plan {
 	t.Helper()
-	o.Total = 2 << 30
+	o.Total = 3 << 30 // of which the driver has 2 GiB to give
+	e.add(trace.KindDeviceUsed, trace.Event{Arena: trace.NoArena, Requested: 2 << 30, Provided: 1 << 30}, "")
 	p, err := PlanEngine(e.process("pid1"), o)
 	assert.NoError(t, err)
 	parts := p.Weights + p.Workspaces + p.Activations + p.Graphs + p.NCCL + p.Libraries + p.Driver + p.Others + p.Left

@@ -11,6 +11,7 @@ otherwise, and copy what they return to a buffer. Weights are not initialised: o
 
 import argparse
 import contextlib
+import gc
 import random
 
 import torch
@@ -121,6 +122,8 @@ def capture(graph, pool, stream, work):
 def capture_all(engine, opts, pool):
     """Graphs of all sizes. Those in pieces have attention between them, which runs eagerly."""
     stream, graphs = torch.cuda.Stream(), []
+    gc.collect()
+    gc.freeze()  # some versions of torch collect at each capture
 
     def graph():
         graphs.append(torch.cuda.CUDAGraph())
