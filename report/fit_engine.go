@@ -63,7 +63,8 @@ func engineCard(p *fit.Plan) layout.Section {
 // engineGraphs are the lists of graphs, with what vLLM's formula says.
 func engineGraphs(p *fit.Plan) layout.Section {
 	s := layout.Section{Title: "CUDA graphs of all sizes", Columns: []layout.Column{
-		layout.Words("list"), layout.Numbers("sizes"), layout.Numbers("captured"), layout.Numbers("own pool"), layout.Numbers("by the first three"), layout.Numbers("vLLM's estimate"),
+		layout.Words("list"), layout.Numbers("sizes"), layout.Numbers("captured"), layout.Numbers("own pool"), layout.Numbers("by the first three"),
+		layout.Numbers("vLLM's estimate"),
 	}}
 	for i := range p.Lists {
 		l := &p.Lists[i]
@@ -71,20 +72,24 @@ func engineGraphs(p *fit.Plan) layout.Section {
 		if l.FromThree >= 0 {
 			three = plain.FormatSize(l.FromThree)
 		}
-		s.Rows = append(s.Rows, layout.Row(plain.Shorten(l.Name, 20), plain.FormatCount(int64(max(len(l.Sizes), l.Captured))), plain.FormatCount(int64(l.Captured)),
+		sizes, captured := int64(max(len(l.Sizes), l.Captured)), int64(l.Captured)
+		s.Rows = append(s.Rows, layout.Row(plain.Shorten(l.Name, 20), plain.FormatCount(sizes), plain.FormatCount(captured),
 			plain.FormatSize(l.Bytes), three, plain.FormatSize(l.Linear)))
 		if l.Why != "" && len(s.After) < 3 {
 			s.After = append(s.After, layout.Note(plain.Shorten(l.Name, 20)+": "+plain.Shorten(l.Why, 160))...)
 		}
 	}
 	s.Total = layout.Toned(layout.Strong, layout.Row("= together", "", "", plain.FormatSize(p.Graphs), "", plain.FormatSize(p.Linear)))
-	s.After = append(s.After, layout.Note("vLLM's estimate: the first graph, and for each other one what the second took, at least 1 MiB; graphs of one pool reuse its memory")...)
+	s.After = append(s.After, layout.Row("vLLM's estimate: the first graph, and for each other one what the second took, at least 1 MiB;",
+		"graphs of one pool reuse its memory")...)
 	return s
 }
 
 // engineSettings are what to type.
 func engineSettings(p *fit.Plan) layout.Section {
-	s := layout.Section{Title: "What to type", Columns: []layout.Column{layout.Words("engine"), layout.Words("setting"), layout.Numbers("KV cache"), layout.Numbers("margin")}}
+	s := layout.Section{Title: "What to type", Columns: []layout.Column{
+		layout.Words("engine"), layout.Words("setting"), layout.Numbers("KV cache"), layout.Numbers("margin"),
+	}}
 	margin := func(kv int64) string { return fitMargin(p.Left - kv) }
 	row := func(engine, setting string, kv int64) {
 		s.Rows = append(s.Rows, layout.Row(engine, setting, plain.FormatSize(kv), margin(kv)))
@@ -95,7 +100,8 @@ func engineSettings(p *fit.Plan) layout.Section {
 	row("vLLM, no estimate", "--gpu-memory-utilization "+share(p.Plain), p.Plain.KV)
 	row("SGLang", "--mem-fraction-static "+share(p.Static), p.Static.KV)
 	if p.Tokens > 0 {
-		s.After = append(s.After, layout.Cell{Text: fmt.Sprintf("tokens of KV: %s, of %s bytes each", plain.FormatCount(p.Tokens), plain.FormatCount(p.Token)), Tone: layout.Strong})
+		text := fmt.Sprintf("tokens of KV: %s, of %s bytes each", plain.FormatCount(p.Tokens), plain.FormatCount(p.Token))
+		s.After = append(s.After, layout.Cell{Text: text, Tone: layout.Strong})
 	}
 	if p.Sequences > 0 {
 		text := fmt.Sprintf("max_num_seqs: %d, the largest graph", p.Sequences)
@@ -111,7 +117,8 @@ func engineSettings(p *fit.Plan) layout.Section {
 	}
 	if p.Utilization.Capped {
 		s.After = append(s.After, layout.Cell{Tone: layout.Warned, Text: fmt.Sprintf(
-			"vLLM refuses more than --gpu-memory-utilization %s, which its estimate of graphs leaves too little of: VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0 takes no estimate off", share(p.Utilization))})
+			"vLLM refuses more than --gpu-memory-utilization %s, of which its estimate of graphs leaves less: "+
+				"VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0 takes none off", share(p.Utilization))})
 	}
 	if f := p.Fails; f != nil {
 		what := fmt.Sprintf("a request of %s (event %s)", plain.FormatSize(f.Bytes), plain.FormatCount(f.Seq))
@@ -120,8 +127,11 @@ func engineSettings(p *fit.Plan) layout.Section {
 		}
 		s.After = append(s.After, layout.Note("with more than what is left, "+what+" fails first, when all graphs are captured")...)
 	}
-	s.After = append(s.After, layout.Cell{Tone: layout.Faint, Text: fmt.Sprintf("margin: of what is left; %s are kept for PyTorch's rounding of the cache%s", plain.FormatSize(p.Margin),
-		map[bool]string{true: ", and 2 % of the graphs", false: ""}[p.Predicted])})
+	kept := fmt.Sprintf("margin: of what is left; %s are kept for PyTorch's rounding of the cache", plain.FormatSize(p.Margin))
+	if p.Predicted {
+		kept += ", and 2 % of the graphs"
+	}
+	s.After = append(s.After, layout.Cell{Tone: layout.Faint, Text: kept})
 	return s
 }
 

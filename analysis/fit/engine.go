@@ -23,7 +23,7 @@ import (
 var ErrNoStart = errors.New("no start of an engine: no CUDA graph was captured in a pool")
 
 // mostStartOps is how many requests and frees of a start are kept, 24 bytes each.
-const mostStartOps = 8 << 20
+const mostStartOps = 4 << 20
 
 // start is what the pass keeps of a device.
 type start struct {
@@ -99,8 +99,8 @@ func readStart(j *Job, device int32) (*startReader, error) {
 		return nil, err
 	}
 	defer source.Close()
-	r := &startReader{j: j, device: device, pools: map[int32]string{}, live: map[int64]int32{}, known: map[string]int32{}, of: map[string]*startShape{}}
-	r.last, r.first = -1, -1
+	r := &startReader{j: j, device: device, pools: map[int32]string{}, live: map[int64]int32{}, known: map[string]int32{}}
+	r.of, r.last, r.first = map[string]*startShape{}, -1, -1
 	others := accounting.NewOthers(&accounting.Card{OwnOnly: !j.WholeCard}, j.Text)
 	for e, err := range trace.Events(source) {
 		if err != nil {
@@ -108,6 +108,9 @@ func readStart(j *Job, device int32) (*startReader, error) {
 		}
 		others.Add(e)
 		r.event(e, int64(others.Bytes(device)))
+		if e.Kind == trace.KindAlloc && e.Requested > accounting.LargestCard {
+			return nil, fmt.Errorf("event %d: %d bytes: more than any card has", e.Seq, e.Requested)
+		}
 		if len(r.ops) > mostStartOps {
 			return nil, fmt.Errorf("more than %d requests and frees: record the start of the engine alone", mostStartOps)
 		}
@@ -347,7 +350,8 @@ type peak struct {
 // replay puts all but graphs and the KV cache through PyTorch's allocator.
 func (r *startReader) replay() (p peak, err error) {
 	const memory = 1 << 46
-	a := torchalloc.NewAllocator(torchalloc.AllocatorOptions{Settings: torchalloc.DefaultSettings(), Version: torchalloc.Torch211, Total: memory}, torchalloc.NewDriver(memory))
+	options := torchalloc.AllocatorOptions{Settings: torchalloc.DefaultSettings(), Version: torchalloc.Torch211, Total: memory}
+	a := torchalloc.NewAllocator(options, torchalloc.NewDriver(memory))
 	live := map[int32]*torchalloc.Block{}
 	for _, op := range r.ops {
 		if op.block < 0 {

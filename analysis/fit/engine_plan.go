@@ -1,6 +1,7 @@
 package fit
 
 import (
+	"fmt"
 	"math"
 	"slices"
 
@@ -118,7 +119,9 @@ func PlanEngine(j *Job, o PlanOptions) (*Plan, error) {
 	if r.total > 0 && (p.Total == 0 || r.total < p.Total) { // a part of the card is the driver's own
 		p.Total = r.total
 	}
-	graphsOf(p, r, o.Lists)
+	if err := graphsOf(p, r, o.Lists); err != nil {
+		return nil, err
+	}
 	most, err := r.replay()
 	if err != nil {
 		return nil, err
@@ -201,7 +204,7 @@ func (r *startReader) moreDriver(p *Plan) int64 {
 }
 
 // graphsOf sets what the graphs take, of all sizes of their lists.
-func graphsOf(p *Plan, r *startReader, wanted map[string][]int64) {
+func graphsOf(p *Plan, r *startReader, wanted map[string][]int64) error {
 	var pools []string
 	for _, s := range r.shapes {
 		if !slices.Contains(pools, s.pool) {
@@ -212,16 +215,38 @@ func graphsOf(p *Plan, r *startReader, wanted map[string][]int64) {
 	for _, pool := range pools {
 		var all []*graphs.Sequence
 		for _, name := range r.families(pool) {
-			l, g := listOf(r, pool, name, wanted, &p.Predicted)
+			l, g, err := listOf(r, pool, name, wanted, &p.Predicted)
+			if err != nil {
+				return err
+			}
 			p.Lists, grown = append(p.Lists, l), append(grown, g)
 			all = append(all, l.shapes...)
 			if len(l.Sizes) > 0 {
 				p.Sequences = slices.Max(l.Sizes)
 			}
 		}
-		p.Graphs += graphs.Shared(graphs.Torch, all)
+		bytes, err := shared(all)
+		if err != nil {
+			return err
+		}
+		p.Graphs += bytes
 	}
 	p.Linear = graphs.Linear(grown)
+	return nil
+}
+
+// mostPool is more than the graphs of a pool request: no card has so much, and the model of an allocator no more addresses. In bytes.
+const mostPool = 1 << 44
+
+// shared is what graphs take in one pool of PyTorch's.
+func shared(shapes []*graphs.Sequence) (int64, error) {
+	sum := int64(0)
+	for _, s := range shapes {
+		if sum += s.Requested(); sum > mostPool {
+			return 0, fmt.Errorf("%d graphs request more than any card has", len(shapes))
+		}
+	}
+	return graphs.Shared(graphs.Torch, shapes), nil
 }
 
 func (r *startReader) families(pool string) (names []string) {
@@ -234,8 +259,8 @@ func (r *startReader) families(pool string) (names []string) {
 }
 
 // listOf is a list of graphs: as recorded, or of other sizes where they are wanted, or no more than three were captured.
-func listOf(r *startReader, pool, name string, wanted map[string][]int64, predicted *bool) (GraphList, graphs.Grown) {
-	l := GraphList{Name: name, FromThree: -1, Sizes: []int64{}}
+func listOf(r *startReader, pool, name string, wanted map[string][]int64, predicted *bool) (l GraphList, g graphs.Grown, err error) {
+	l = GraphList{Name: name, FromThree: -1, Sizes: []int64{}}
 	var recorded []graphs.Sized
 	for _, s := range r.shapes {
 		if s.pool == pool && s.family == name {
@@ -267,13 +292,15 @@ func listOf(r *startReader, pool, name string, wanted map[string][]int64, predic
 		sizes, asked = defaultSizes(l.Sizes[0]), true
 	}
 	l.predict(recorded, sizes, asked, predicted)
-	l.Bytes = graphs.Shared(graphs.Torch, l.shapes)
-	g := graphs.Grown{First: graphs.Shared(graphs.Torch, l.shapes[:1]), Graphs: int64(len(l.shapes))}
+	if l.Bytes, err = shared(l.shapes); err != nil {
+		return l, g, err
+	}
+	g = graphs.Grown{First: graphs.Shared(graphs.Torch, l.shapes[:1]), Graphs: int64(len(l.shapes))}
 	if len(l.shapes) > 1 {
 		g.Second = graphs.Shared(graphs.Torch, l.shapes[:2]) - g.First
 	}
 	l.Linear = graphs.Linear([]graphs.Grown{g})
-	return l, g
+	return l, g, nil
 }
 
 // predict replaces the shapes by those of the sizes asked for, as the first three say them, and compares with what was recorded.
@@ -295,7 +322,10 @@ func (l *GraphList) predict(recorded []graphs.Sized, sizes []int64, asked bool, 
 		l.Why = err.Error()
 		return
 	}
-	l.FromThree = graphs.Shared(graphs.Torch, said)
+	if l.FromThree, err = shared(said); err != nil {
+		l.FromThree, l.Why = -1, err.Error()
+		return
+	}
 	if asked && !slices.Equal(sizes, sizesOf(recorded)) {
 		l.Sizes, l.shapes, *predicted = sizes, said, true
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/memprof/memprof/trace"
@@ -68,7 +69,8 @@ func newEngine(kv string, marked bool) *engine {
 	if marked {
 		e.add(trace.KindKVCache, trace.Event{Arena: trace.NoArena, Stream: 1, Requested: 380, Provided: kvToken}, "layout=paged\tblock=16")
 	}
-	e.add(trace.KindArena, trace.Event{Arena: 1, Addr: 1 << 45, Requested: 64 << 30, Provided: 64 << 30}, "growth=needed granularity=2097152 pool=0.1 tag= main=0")
+	pool := trace.Event{Arena: 1, Addr: 1 << 45, Requested: 64 << 30, Provided: 64 << 30}
+	e.add(trace.KindArena, pool, "growth=needed granularity=2097152 pool=0.1 tag= main=0")
 	return e
 }
 
@@ -106,7 +108,8 @@ func TestPlanEngine(t *testing.T) {
 		assert.Equal(t, p.Sequences, 4)
 		assert.That(t, *p.Fails == PlanFailure{p.Fails.Seq, 20 * mib, "profile"}, "%+v", p.Fails)
 		l := p.Lists[0]
-		assert.That(t, l.Name == "decode" && l.Captured == 3 && slices.Equal(l.Sizes, []int64{4, 2, 1}) && l.FromThree == 144*mib && !p.Predicted, "%+v", l)
+		assert.That(t, l.Name == "decode" && l.Captured == 3 && slices.Equal(l.Sizes, []int64{4, 2, 1}), "%+v", l)
+		assert.That(t, l.FromThree == 144*mib && !p.Predicted, "%+v", l)
 		// The first of vLLM's estimate is 144, the second grows nothing: a MiB for each of the other two.
 		assert.Equal(t, p.Linear, 146*mib)
 		// 100 of others came after the first request: 990 + 300 + 80 + 100 of 2048 is 0.7177, with the estimate 0.7890, of which
@@ -153,6 +156,24 @@ func TestPlanUnmarked(t *testing.T) {
 	assert.That(t, !p.Predicted && p.Graphs == 144*mib && p.Sequences == 4 && p.Lists[0].FromThree == 144*mib, "%+v", p)
 	_, err := PlanEngine(newEngine("kv", true).process("pid1"), PlanOptions{Total: 2 << 30})
 	assert.That(t, errors.Is(err, ErrNoStart), "%v", err)
+}
+
+// TestPlanTooMuch: what no card has is an error, or no prediction.
+func TestPlanTooMuch(t *testing.T) {
+	e := newEngine("kv", true)
+	for _, rows := range []int64{4, 3, 2} {
+		e.phase(fmt.Sprintf("decode %d", rows), func() { e.graph(rows, true) })
+	}
+	p := e.plan(t, PlanOptions{Lists: map[string][]int64{"": {1 << 20, 1 << 19}}})
+	assert.That(t, !p.Predicted && p.Lists[0].Why != "" && p.Graphs == 144*mib, "%+v", p.Lists[0])
+	for range 40 {
+		e.take(1, 1<<20)
+	}
+	_, err := PlanEngine(e.process("pid1"), PlanOptions{Total: 2 << 30})
+	assert.That(t, err != nil && strings.Contains(err.Error(), "more than any card has"), "%v", err)
+	e.take(0, 1<<20+1)
+	_, err = PlanEngine(e.process("pid1"), PlanOptions{Total: 2 << 30})
+	assert.That(t, err != nil && strings.Contains(err.Error(), "more than any card has"), "%v", err)
 }
 
 // TestPlanCapped: vLLM refuses to start with a share of the card that is not free, and gives the cache less.

@@ -26,7 +26,10 @@ func TestFitEngine(t *testing.T) {
 	}
 	assert.Equal(t, p.Recorded, p.Token*32_936_160)
 	text := memprofIn(t, exit.Fine, "fit", engineRun, "--engine")
-	for _, want := range []string{"left for KV", "--kv-cache-memory-bytes", "--gpu-memory-utilization 0.99", "--mem-fraction-static 0.99", "64..1024 by 60", "1, 2, 4, 8..256 by 8, 272..512 by 16", "max_num_seqs: 512"} {
+	for _, want := range []string{
+		"left for KV", "--kv-cache-memory-bytes", "--gpu-memory-utilization 0.99", "--mem-fraction-static 0.99", "64..1024 by 60",
+		"1, 2, 4, 8..256 by 8, 272..512 by 16", "max_num_seqs: 512",
+	} {
 		assert.That(t, strings.Contains(text, want), "no %q in\n%s", want, text)
 	}
 }
@@ -37,7 +40,8 @@ func TestFitEngineRefused(t *testing.T) {
 		text := memprofIn(t, exit.Usage, "fit", engineRun, "--engine="+wrong)
 		assert.That(t, strings.Contains(text, "--engine: "), "%s: %s", wrong, text)
 	}
-	assert.That(t, strings.Contains(memprofIn(t, exit.Usage, "fit", "../../samples/alexnet", "--engine"), "no start of an engine"), "alexnet is no engine")
+	text := memprofIn(t, exit.Usage, "fit", "../../samples/alexnet", "--engine")
+	assert.That(t, strings.Contains(text, "no start of an engine"), "%s", text)
 	memprofIn(t, exit.Violated, "fit", engineRun, "--engine", "--card", "500MiB")
 }
 

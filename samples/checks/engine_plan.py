@@ -39,18 +39,19 @@ def engine_plan(suite):
     """Graphs from three captures of each list, and starts with the advised cache: none fails, and a hundredth more tokens do."""
     for shape, what in SHAPES.items():
         plan = planned(suite, f"engine-{shape}", shape)
-        held = [engine(suite.run(suite.job("engine_start", "--shape", shape, "--kv-cache-memory-bytes", str(plan["kv"]))).stdout) for _ in range(STARTS)]
+        start = suite.job("engine_start", "--shape", shape, "--kv-cache-memory-bytes")
+        held = [engine(suite.run([*start, str(plan["kv"])]).stdout) for _ in range(STARTS)]
         graphs, off = held[0][2], plan["graphs"] / held[0][2] - 1
         suite.figure(f"engine plan, {what}: graphs of 68 sizes from three of each list / measured / by vLLM's formula",
                      f"{mib(plan['graphs'])} / {mib(graphs)} / {mib(plan['graphs_estimate_of_vllm'])} MiB, off by {off:+.2%}", f"{OFF:.0%}")
         if abs(off) > OFF:
             raise Failed(f"{shape}: graphs of {plan['graphs']} bytes were predicted, {graphs} are there")
-        tokens = min(start[0] for start in held)
+        tokens = min(of[0] for of in held)
         suite.figure(f"engine plan, {what}: starts with the advised cache, tokens", f"{STARTS} of {STARTS}, {tokens}; planned {plan['kv_tokens']}")
         if abs(tokens - plan["kv_tokens"]) > 16:
             raise Failed(f"{shape}: {plan['kv_tokens']} tokens were planned, the engine has {tokens}")
         more = plan["kv_fixed"] + int((plan["kv"] - plan["kv_fixed"]) / TOKENS)
-        done = suite.run(suite.job("engine_start", "--shape", shape, "--kv-cache-memory-bytes", str(more)), expect=None)
+        done = suite.run([*start, str(more)], expect=None)
         suite.figure(f"engine plan, {what}: a start with 1/{TOKENS} of these tokens", f"exit {done.returncode}", "fails: the most is less")
         if done.returncode == 0:
             raise Failed(f"{shape}: {engine(done.stdout)[0]} tokens fit, {tokens} were advised: less than {TOKENS:.0%}")
