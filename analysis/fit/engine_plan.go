@@ -77,7 +77,8 @@ type PlanFailure struct {
 // PlanOptions are what a plan needs that the requests do not say.
 type PlanOptions struct {
 	Device     int32
-	Total      int64 // bytes of the card
+	Total      int64 // bytes of the recorded card
+	Card       int64 // of the one that is asked about; 0: the recorded one
 	Others     int64 // of other processes
 	NCCL       int64
 	Workspaces int64
@@ -116,7 +117,11 @@ func PlanEngine(j *Job, o PlanOptions) (*Plan, error) {
 	d := s.device(o.Device)
 	p := &Plan{Process: j.Name, Device: o.Device, Total: o.Total, Others: o.Others, Workspaces: o.Workspaces, NCCL: min(o.NCCL, d.Libraries)}
 	p.Libraries, p.Driver = d.Libraries-p.NCCL, d.Driver
-	if r.total > 0 && (p.Total == 0 || r.total < p.Total) { // a part of the card is the driver's own
+	switch {
+	case o.Card > 0:
+		p.Total = o.Card
+	case r.total > 0 && (p.Total == 0 || r.total < p.Total): // a part of the card is the driver's own, and used before any process
+		p.Others = max(0, p.Others-max(0, p.Total-r.total))
 		p.Total = r.total
 	}
 	if err := graphsOf(p, r, o.Lists); err != nil {

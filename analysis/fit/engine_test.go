@@ -94,7 +94,7 @@ func TestPlanEngine(t *testing.T) {
 			e.phase(fmt.Sprintf("decode %d", rows), func() { e.graph(rows, captured) })
 		}
 		e.phase("serve", func() { e.free(e.take(0, 60)) })
-		p := e.plan(t, PlanOptions{Others: 30 * mib, Workspaces: 10 * mib})
+		p := e.plan(t, PlanOptions{Others: 1<<30 + 30*mib, Workspaces: 10 * mib})
 		assert.Equal(t, p.Weights, 290*mib)
 		assert.Equal(t, p.Workspaces, 10*mib)
 		assert.Equal(t, p.Activations, 80*mib)
@@ -139,6 +139,7 @@ func TestPlanPredicted(t *testing.T) {
 	assert.Equal(t, p.Driver, (500+9+5*2)*mib)
 	assert.Equal(t, p.Margin, 4*mib+288*mib/50)
 	assert.Equal(t, p.Lists[0].Linear, (288+7)*mib)
+	assert.Equal(t, e.plan(t, PlanOptions{Card: 4 << 30}).Total, 4<<30) // whatever the recorded one has
 	// Without a list it is vLLM's up to the largest: 8, 4, 2, 1.
 	assert.That(t, slices.Equal(e.plan(t, PlanOptions{}).Lists[0].Sizes, []int64{8, 4, 2, 1}), "sizes")
 }

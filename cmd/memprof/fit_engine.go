@@ -63,10 +63,7 @@ func (o *fitOptions) engine(stdout io.Writer, runs []recording.Recording) error 
 func enginePlan(j *fit.Job, result *analysis.Result, card int64, lists map[string][]int64) (least *fit.Plan, err error) {
 	for i := range result.Devices {
 		d := &result.Devices[i]
-		o := fit.PlanOptions{Device: d.Device, Total: d.Total, Lists: lists}
-		if card > 0 {
-			o.Total = card
-		}
+		o := fit.PlanOptions{Device: d.Device, Total: d.Total, Card: card, Lists: lists}
 		if d.Account != nil {
 			o.Others = d.Account.UsedBeforeJob
 			for _, use := range d.Account.End.Libraries {
