@@ -72,6 +72,12 @@
 //
 // A change is proposed if the greatest sum of requested bytes falls by it, and of those that are about the same bytes the one that
 // costs no time, then the one that saves most.
+//
+// # An engine's start
+//
+// [PlanEngine] divides a card from a recording of a serving engine's start, and says what settings follow: see [Plan]. What PyTorch's own
+// allocator reserves for weights and the profiled batch is replayed without the KV cache, graphs are replayed in their pools, and those that
+// were not captured follow from the first three of their list (package graphs).
 package fit
 
 import (

@@ -32,9 +32,10 @@ const fitExits = `0 found, and with --card or --try the job fits under some allo
   run that ended early, or nothing to replay; 3 memprof failed`
 
 type fitOptions struct {
-	Card string
-	All  bool
-	Try  string
+	Card   string
+	All    bool
+	Try    string
+	Engine string
 	processFlags
 	formatFlags
 }
@@ -78,12 +79,19 @@ command, in the current directory and with the plan's flags. It asks about
 --card, or else the plan's card. In a range it bisects for the largest value
 that fits: greater ones than one that does not fit are taken not to fit either.
 
+--engine reads the start of a serving engine (weights, a profiled batch, KV
+cache, captures of CUDA graphs): one table of the card, what the graphs of all
+sizes take beside vLLM's estimate, and what to type. Three captures of a list
+are enough; the name of their memprof.phase ends in their rows, "decode 64".
+--engine=SIZES plans other lists: 1,2,4,8..512/8, or NAME:SIZES;NAME:SIZES.
+
 Of a job with several processes, over all recordings of its nodes, the one that
 needs most decides the least card, and the one that reserves most is compared.`,
 		Annotations: exitCodes(fitExits),
 		Example: `  memprof fit run
   memprof fit run --card 80GiB
-  memprof fit plan --try batch=16..512`,
+  memprof fit plan --try batch=16..512
+  memprof fit --engine run`,
 		Args: someArgs("a recording"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return opts.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args)
@@ -102,6 +110,8 @@ func (o *fitOptions) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.All, "all", false, "print all settings and handles that were tried")
 	flags.StringVar(&o.Card, "card", "", "`card` to answer yes or no for: a size, 80GiB, or a name, "+strings.Join(accounting.CardNames(), ", "))
 	flags.StringVar(&o.Try, "try", "", "run the job of a plan again without a GPU, with other `values` of an argument: batch=16,32,64, or batch=16..512 for the largest that fits")
+	flags.StringVar(&o.Engine, "engine", "", "plan the memory of a serving engine from a recording of its start; =`sizes` plans graphs of these, as =1,2,4,8..512/8")
+	flags.Lookup("engine").NoOptDefVal = recordedSizes
 	o.processFlags.add(flags)
 	o.formatFlags.add(flags)
 }
@@ -133,6 +143,9 @@ func (o *fitOptions) run(ctx context.Context, stdout, stderr io.Writer, paths []
 		if err := wholePlan(&runs[i]); err != nil {
 			return exit.Usagef("%s: %w", runs[i].Path, err)
 		}
+	}
+	if o.Engine != "" {
+		return o.engine(stdout, runs)
 	}
 	var jobs []*fit.Job
 	for i := range runs {

@@ -136,7 +136,7 @@ func (o *kvOptions) addFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&o.Ranks, "tensor-parallel", o.Ranks, "divide the attention heads over `N` GPUs")
 	flags.IntVar(&o.Stages, "pipeline-parallel", o.Stages, "divide the layers over `N` GPUs, each --tensor-parallel wide")
 	flags.StringVar(&o.KVDtype, "kv-dtype", o.KVDtype, "`type` of the cache's elements: model, fp8, bf16 or fp32")
-	flags.StringVar(&o.Layers, "layers", "", "`kinds` of the model's layers, as full:10,sliding/1024:52; also chunked/LENGTH:N, cross/TOKENS:N and state/SIZE:N (default: the model's)")
+	flags.StringVar(&o.Layers, "layers", "", "`kinds` of the model's layers, as full:10,sliding/1024:52; also chunked/LENGTH:N, cross/TOKENS:N and state/SIZE[/STATES]:N (default: the model's)")
 	flags.StringSliceVar(&o.Policies, "policy", o.Policies, "policies to simulate, a `list` with commas")
 	flags.StringVar(&o.Sampling, "sampling", "greedy", "`sampling` of each prompt: greedy, parallel:N or beam:N (N sequences)")
 	flags.StringVar(&o.Preempt, "preempt", "recompute", "what `happens` to preempted requests: recompute drops their cache, swap copies it to the host, which has as much for it as the GPU (paged only)")

@@ -76,6 +76,7 @@ func fuzzVerbs(dir, out string) [][]string {
 		{"check", dir, "--gate", "reserved.peak < 1", "--gate", "requested.peak{phase=forward} < 1GiB", "--annotations",
 			"--junit", file("junit"), "--markdown", file("markdown")},
 		{"fit", "--card", "1GiB", dir},
+		{"fit", "--engine", dir},
 		{"export", "torch-snapshot", "-o", file("snapshot"), dir},
 		{"export", "pprof", "-o", file("pprof"), dir},
 		{"export", "pprof", "--at", "end", "--by", "module", "-o", file("pprof"), dir},

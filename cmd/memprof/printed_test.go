@@ -146,7 +146,7 @@ func TestPrintedText(t *testing.T) {
 		{"check", bad, "--config", plainGates, "--annotations"}, {"check", recording, "--config", gates}, {"check", recording, "--gate", nasty},
 		{"check", recording, "--gate", "reserved.peak{phase=" + nasty + "} < 1B"},
 		{"check", recording, "--gate", "reserved.peak < baseline + 2%", "--baseline", baseline},
-		{"fit", bad}, {"fit", "--card", "nothing", recording}, {"fit", "--process", nasty, recording}, {"top", "--once", bad}, {"record", "--finish", missing},
+		{"fit", bad}, {"fit", "--card", "nothing", recording}, {"fit", "--engine=" + nasty, recording}, {"fit", "--process", nasty, recording}, {"top", "--once", bad}, {"record", "--finish", missing},
 		{"explain", operations}, {"explain", missing}, {"explain", missing, missing},
 		{"lab", "replay", "--ops", operations, "--limit", "1GiB"}, {"lab", "replay", "--ops", missing, "--limit", "1GiB"},
 		{"kv", "--model", nasty}, {"export", "csv", "--process", nasty, recording}, {nasty}, {"report", "--" + nasty},

@@ -166,6 +166,8 @@ func documents(t *testing.T) map[string][][]byte {
 	add("fit", exit.Fine, "fit", "--json", samples+"alexnet")
 	add("fit", exit.Violated, "fit", "--json", "--card", "1GiB", samples+"alexnet")
 	add("fit", exit.Fine, "fit", "--json", dir)
+	add("fit-engine", exit.Fine, "fit", "--json", "--engine", "testdata/engine")
+	add("fit-engine", exit.Fine, "fit", "--json", "--engine=whole:1,2,4,8", "testdata/engine")
 	planned := planOf(t, events, texts)
 	add("fit", exit.Fine, "fit", "--json", planned)
 	add("report", exit.Fine, "report", "--json", planned)

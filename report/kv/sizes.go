@@ -57,7 +57,8 @@ func (s *Sizes) Compute(kinds []models.LayerKind, block int64, lengths []int64) 
 	}
 	for _, g := range l.Groups {
 		if g.Keep == models.State {
-			s.State += g.Bytes * int64(g.Layers)
+			_, states := g.Kept(0)
+			s.State += states * g.Bytes * int64(g.Layers)
 		}
 		full := g.Block * g.Bytes * int64(g.Layers)
 		s.Kinds = append(s.Kinds, KindSize{g.String(), g.Layers, g.Bytes, g.Groups, g.Block, 1 - plain.Ratio(full, g.Groups*l.Page)})

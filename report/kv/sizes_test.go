@@ -2,6 +2,7 @@ package kv
 
 import (
 	"bytes"
+	"cmp"
 	"math"
 	"strings"
 	"testing"
@@ -74,4 +75,31 @@ func TestShortSequences(t *testing.T) {
 	for _, want := range []string{"16,384 bytes a token, 73.7 MiB of states a sequence · pages of 8.25 MiB · 260 MiB: 31 pages", "32.3%", "10.4%", "528"} {
 		assert.That(t, strings.Contains(text.String(), want), "no %q in\n%s", want, &text)
 	}
+}
+
+// TestDraftedSequences: vllm#54458 has a request of 12 tokens that takes 32.9 % of the pool, 23 pages, which makes 70 of the
+// pool, with blocks of 7,808 tokens on two GPUs. That is GLM-5.3-Flash with tokens of 288 bytes (512 of 4 bits, and 32 scales)
+// and 3 draft tokens:
+//
+//	state   32 heads: 32*128*128*4 + (3+3)*3*32*128*2 = 2,244,608 bytes, which take 7,793.8 tokens: 61 x 128 = 7,808
+//	tables  one of the 11 layers of attention, one of the indexer's last tokens, one of the draft model, and 4 of the 34
+//	        layers with states, each with one state, one for each draft token, and one at the end of the last block: 3 + 4*5
+//
+// The reporter does not say how many draft tokens there are, nor of how many bits the cache is; this is what gives both figures.
+func TestDraftedSequences(t *testing.T) {
+	kinds, err := models.ParseLayers("full:11,sliding/4:11,sliding/2048:11,state/2244608B/5:34")
+	assert.NoError(t, err)
+	for i := range kinds {
+		kinds[i].Bytes = cmp.Or(kinds[i].Bytes, 288)
+	}
+	memory := int64(70 * 11 * 7808 * 288)
+	s := &Sizes{Ranks: 2, Stages: 1, Memory: &memory}
+	s.Compute(kinds, 128, []int64{12})
+	assert.Equal(t, s.Kinds[0].Block, 7808)
+	assert.Equal(t, *s.Pages, 70)
+	assert.Equal(t, s.State, 5*34*2_244_608)
+	u := s.Sequences[0]
+	assert.Equal(t, u.Pages, 23)
+	assert.Equal(t, plain.FormatPercent(*u.Share), "32.9%")
+	assert.Equal(t, s.Kinds[3].Kind, "state/5")
 }

@@ -14,7 +14,7 @@ LIMIT = 480
 
 PARTS = (
     ("basics",),
-    ("accounting", "side_by_side"),
+    ("accounting", "side_by_side", "engine_plan"),
     ("attribution", "attribution_cost", "export", "plugin", "memory_tests"),
     ("frameworks", "models"),
     ("graphs", "graph_memory", "graph_shapes"),

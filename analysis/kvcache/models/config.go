@@ -23,6 +23,7 @@ const (
 	mostTokens  = 1 << 27 // of a sequence
 	mostToken   = 1 << 22 // bytes of a token in one layer
 	mostState   = 1 << 40 // bytes of a state in one layer
+	mostStates  = 1 << 10 // of a sequence
 	required    = -1
 	defaultConv = 4
 )
@@ -249,6 +250,7 @@ func (c *config) kinds(m *Model, size, hidden int) []LayerKind {
 var layerLetters = map[string]string{
 	"full_attention": "f", "attention": "f", "*": "f", "sliding_attention": "s", "chunked_attention": "c", "linear_attention": "l",
 	"mamba": "m", "mamba2": "m", "M": "m", "hybrid": "fm", "conv": "v", "-": "", "E": "", "moe": "", "mlp": "",
+	"deepseek_sparse_attention": "f",
 }
 
 // layers are the letters of each layer.
@@ -268,6 +270,9 @@ func (c *config) layers(n int) []string {
 		var letters []string
 		for i, word := range words {
 			letter, known := layerLetters[fmt.Sprint(word)]
+			if letter == "l" && c.object("linear_attn_config") != nil {
+				letter = "k"
+			}
 			if !known {
 				c.fail(fmt.Sprintf("%s[%d]", name, i), "%q: want a kind of layer, as full_attention", plain.Shorten(fmt.Sprint(word), 40))
 			}

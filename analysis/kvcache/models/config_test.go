@@ -27,6 +27,7 @@ import (
 //	Granite 4.0 H Small 8,192*128 + 3*(8,192 + 2*128) elements x 2 = 2,147,840; Bamba 9B has the same
 //	Kimi Linear 48B     3*3*32*128 x 2 of inputs + 32*128*128 x 4 = 2,170,880; full layers are MLA
 //	LFM2 1.2B           the last 2 inputs of 2,048 channels x 2 = 8,192
+//	GLM-5.3-Flash       3*3*64*128 x 2 of inputs + 64*128*128 x 4 = 4,341,760; full layers are MLA without a rotary part
 //
 // Blocks are vLLM's: it logs 672 tokens for Nemotron Nano 9B v2 (vllm#24280), which is 2,695,168 / 4,096 = 658, up to a
 // multiple of 16.
@@ -52,6 +53,7 @@ func TestOpen(t *testing.T) {
 		{"bamba-9b", "full:3=4096 state:29=2147840", 528},
 		{"kimi-linear-48b-a3b", "full:7=1152 state:20=2170880", 1888},
 		{"lfm2-1.2b", "full:6=2048 state:10=8192", 16},
+		{"glm-5.3-flash", "full:11=1024 state:34=4341760", 4240},
 	} {
 		m, err := Open("testdata/" + c.name + ".json")
 		assert.NoError(t, err)
@@ -91,6 +93,21 @@ func TestConfigRanks(t *testing.T) {
 		m, err := Open("testdata/" + name + ".json")
 		assert.NoError(t, err)
 		assert.Equal(t, shown(m.Kinds(nil, 4)), want, "%s", name)
+	}
+}
+
+// TestDraftStates: each draft token of a speculating engine adds an input to the convolutions' states. vLLM logs, of
+// GLM-5.3-Flash on 4 GPUs with blocks of 128, "attention block size to 1152" and how much it pads states for 0, 2, 3 and 5
+// draft tokens.
+func TestDraftStates(t *testing.T) {
+	m, err := Open("testdata/glm-5.3-flash.json")
+	assert.NoError(t, err)
+	for drafts, padded := range map[int64]string{0: "8.68", 2: "6.27", 3: "5.11", 5: "2.86"} {
+		kinds := m.Kinds(nil, 4)
+		kinds[1].Bytes += drafts * 3 * 64 * 128 * 2 / 4
+		l := Unify(kinds, 128)
+		assert.Equal(t, l.Groups[0].Block, 1152)
+		assert.Equal(t, fmt.Sprintf("%.2f", 100*(float64(l.Page)/float64(l.Size*kinds[1].Bytes)-1)), padded, "%d draft tokens", drafts)
 	}
 }
 

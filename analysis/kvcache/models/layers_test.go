@@ -26,7 +26,7 @@ func TestKept(t *testing.T) {
 
 // TestLayersRefused: what is no list of layers.
 func TestLayersRefused(t *testing.T) {
-	for _, wrong := range []string{"", "full", "full:0", "full/3:2", "sliding:3", "sliding/0:3", "window/3:2", "state/100:2", "state/0:2", "sliding/1KiB:2"} {
+	for _, wrong := range []string{"", "full", "full:0", "full/3:2", "sliding:3", "sliding/0:3", "window/3:2", "state/100:2", "state/0:2", "sliding/1KiB:2", "state/1KiB/0:2", "state/1KiB/:2", "state/1KiB/1025:2", "sliding/3/3:2"} {
 		kinds, err := ParseLayers(wrong)
 		assert.That(t, err != nil, "%q: %+v", wrong, kinds)
 	}

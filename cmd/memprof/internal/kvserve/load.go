@@ -3,7 +3,6 @@ package kvserve
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -31,7 +30,6 @@ type Load struct {
 	Draw      bool
 	Saturated bool
 	Longest   int // tokens of a prompt; 0: any
-	Prefix    int // tokens before every prompt
 	Seed      uint64
 
 	// What Prepare finds out.
@@ -49,7 +47,6 @@ func (l *Load) AddFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&l.Duration, "duration", 0, "with --rate: for how long requests arrive")
 	flags.BoolVar(&l.Draw, "draw", false, "draw requests from the file at random, without end")
 	flags.IntVar(&l.Longest, "longest-prompt", 0, "leave out requests with a prompt of more `tokens`")
-	flags.IntVar(&l.Prefix, "shared-prefix", 0, "put the same `N` tokens before every prompt, as examples or a system's instructions are (paged shares them)")
 	flags.Uint64Var(&l.Seed, "seed", 1, "seed of random draws")
 }
 
@@ -113,7 +110,7 @@ func (l *Load) Prepare(stdin io.Reader, limit int, steps int64) error {
 
 // Unset says whether no flag chooses requests.
 func (l *Load) Unset() bool {
-	return l.Requests == "" && l.Synthetic == "" && len(l.Rates) == 0 && l.Duration == 0 && !l.Draw && l.Longest == 0 && l.Prefix == 0
+	return l.Requests == "" && l.Synthetic == "" && len(l.Rates) == 0 && l.Duration == 0 && !l.Draw && l.Longest == 0
 }
 
 // Paced says whether requests arrive at the rates, and not at the file's times.
@@ -136,7 +133,7 @@ func CheckCount(flag string, value int64) error {
 }
 
 func (l *Load) check(steps int64) error {
-	if err := cmp.Or(CheckCount("longest-prompt", int64(l.Longest)), CheckCount("shared-prefix", int64(l.Prefix))); err != nil {
+	if err := CheckCount("longest-prompt", int64(l.Longest)); err != nil {
 		return err
 	}
 	endless := l.Draw || l.Synthetic != ""
@@ -170,9 +167,6 @@ func (l *Load) Line() string {
 	if l.Draw {
 		text += ", drawn"
 	}
-	if l.Prefix > 0 {
-		text += fmt.Sprintf(" behind %d shared tokens", l.Prefix)
-	}
 	switch n := len(l.Rates); {
 	case n == 1:
 		text += fmt.Sprintf(", %v requests/s", l.Rates[0])
@@ -203,9 +197,6 @@ func (l *Load) Open(rate float64) (src kvcache.Source, done func() error, err er
 		if src = l.bounded(file); rate > 0 {
 			src = kvrequests.Paced(src, pace)
 		}
-	}
-	if err == nil && l.Prefix > 0 {
-		src = kvrequests.Prefixed(src, l.Prefix)
 	}
 	return src, done, err
 }
