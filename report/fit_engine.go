@@ -132,6 +132,9 @@ func engineSettings(p *fit.Plan) layout.Section {
 		kept += ", and 2 % of the graphs"
 	}
 	s.After = append(s.After, layout.Cell{Tone: layout.Faint, Text: kept})
+	if p.Predicted {
+		s.After = append(s.After, layout.Cell{Tone: layout.Warned, Text: "not counted: what the driver keeps for graphs that were not captured; leave room for it"})
+	}
 	return s
 }
 

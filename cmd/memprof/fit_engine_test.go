@@ -32,6 +32,10 @@ func TestFitEngine(t *testing.T) {
 	} {
 		assert.That(t, strings.Contains(text, want), "no %q in\n%s", want, text)
 	}
+	predicted := memprofIn(t, exit.Fine, "fit", engineRun, "--engine=pieces:64..1084/60;whole:1..512/7")
+	for from, has := range map[string]bool{text: false, predicted: true} {
+		assert.That(t, strings.Contains(from, "not counted: what the driver keeps for graphs that were not captured") == has, "want %v:\n%s", has, from)
+	}
 }
 
 // TestFitEngineRefused: what is no list of sizes, and a recording without an engine. A card that the weights fill is exit code 1.

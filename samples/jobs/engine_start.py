@@ -124,6 +124,8 @@ def capture_all(engine, opts, pool):
     stream, graphs = torch.cuda.Stream(), []
     gc.collect()
     gc.freeze()  # some versions of torch collect at each capture
+    # What attention gives: replays read it, and torch returns free memory to the driver as a capture begins.
+    engine.mixed = torch.empty(max([0, *opts.pieces]), engine.heads * HEAD, dtype=engine.embed.dtype, device="cuda")
 
     def graph():
         graphs.append(torch.cuda.CUDAGraph())
@@ -132,9 +134,8 @@ def capture_all(engine, opts, pool):
     def pieces(rows):
         x = capture(graph(), pool, stream, lambda: F.embedding(engine.tokens[:rows], engine.embed))
         for layer in range(engine.layers):
-            q, k, v = capture(graph(), pool, stream, lambda: engine.before(layer, x))
-            mixed = torch.empty(rows, engine.heads * HEAD, dtype=q.dtype, device=q.device)
-            x = capture(graph(), pool, stream, lambda: engine.after(layer, x, mixed))
+            capture(graph(), pool, stream, lambda: engine.before(layer, x))
+            x = capture(graph(), pool, stream, lambda: engine.after(layer, x, engine.mixed[:rows]))
         capture(graph(), pool, stream, lambda: engine.hidden[:rows].copy_(x))
 
     def ordered(sizes):
