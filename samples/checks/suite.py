@@ -122,7 +122,7 @@ class Suite:
     def steps(self, name, job, kinds, base, memory, bound="", most=None, pairs=2, seconds=15):
         """Compares the steps of a job of several kinds, in turns, with those of the kind `base`. The rest is as for rounds().
 
-        A ratio counts as above `most` when its interval is, or when the median is by more than jobs of one kind differ.
+        A ratio counts as above `most` when the median is by more than jobs of one kind differ; of one job of each kind, when its interval is.
         """
         rounds = self.rounds(name, job, kinds, memory, pairs, seconds)
         for kind in kinds:
