@@ -14,11 +14,6 @@ func isAttention(module string) bool {
 	return hasAttention(strings.Join(names[max(0, len(names)-2):], "."))
 }
 
-func hasAttention(name string) bool {
-	name = strings.ToLower(name)
-	return strings.Contains(name, "attn") || strings.Contains(name, "attention")
-}
-
 // leastScores is the fewest bytes that scores have.
 const leastScores = 1 << 20
 

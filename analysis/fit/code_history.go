@@ -231,3 +231,9 @@ func (h *History) trains() bool {
 
 // atPeak says whether a block is live at the peak.
 func (h *History) atPeak(b *block) bool { return b.alloc <= h.peak && h.peak < b.free }
+
+// hasAttention says whether a name is one that attention has.
+func hasAttention(name string) bool {
+	name = strings.ToLower(name)
+	return strings.Contains(name, "attn") || strings.Contains(name, "attention")
+}
