@@ -23,6 +23,21 @@ class JobsTest(DryRunCase):
         """Numbers are finite, choices evenly spread: the script asserts it."""
         self.assertEqual(requests_of(events)[0], 64 * 8 * 4)
 
+    @together.script(
+        """
+        p = torch.nn.Parameter(torch.empty(300, 77, device="cuda"))
+        for lr in (0.1, torch.tensor(0.1, device="cuda")):
+            o = torch.optim.SGD([p], lr=lr, momentum=0.9, fused=True)
+            for _ in range(2):
+                (p * 2).sum().backward()
+                o.step()
+                o.zero_grad()
+        """
+    )
+    def test_fused_sgd(self, events):
+        """The parameter, and for each optimizer its momentum and two products and gradients; nothing for the steps."""
+        self.assertEqual(requests_of(events).count(4 * 300 * 77), 1 + 2 * (1 + 2 + 2))
+
     def test_kernels(self):
         """Sequences without their padding, CTC, sparse gradients, synchronized norms, and a default device."""
         plan, _ = self.script(

@@ -1,4 +1,4 @@
-"""Operators for which torch has no fake kernel, or whose result is a value: CTC, SyncBatchNorm, sparse tensors, least squares, allclose.
+"""Operators for which torch has no fake kernel, or whose result is a value: CTC, SyncBatchNorm, sparse tensors, least squares, allclose, fused SGD.
 
 Those that cannot be had without values are refused, with what to use instead.
 """
@@ -43,7 +43,16 @@ def ways(torch, storages, assumed):
         aten._to_sparse.default: lambda operator, x, **options: _to_sparse(torch, assumed, x, **options),
         aten._to_sparse.sparse_dim: lambda operator, x, sparse_dim: _to_sparse(torch, assumed, x, dense_dim=x.dim() - sparse_dim),
         aten.linalg_lstsq.default: _least_squares(torch, storages),
+        **{way: lambda *_, **__: None for way in _fused_steps(aten)},
     }
+
+
+def _fused_steps(aten):
+    """Steps of fused optimizers that write into tensors that are there, and return nothing. Those of Adam and AdamW have fake kernels."""
+    for name in ("_fused_sgd_", "_fused_adagrad_"):
+        step = getattr(aten, name, None)
+        if step is not None:
+            yield from (getattr(step, overload) for overload in step.overloads())
 
 
 def _sparse(torch, indices, values, like):
