@@ -10,7 +10,7 @@ import (
 
 // Plan is the memory of a card after an engine's start, and what follows for the engine's settings. Bytes; the parts sum to Total:
 //
-//	Total = Weights + Workspaces + Activations + Graphs + Libraries + Driver + Others + Left
+//	Total = Weights + Workspaces + Activations + Graphs + NCCL + Libraries + Driver + Others + Left
 //
 // Weights, workspaces and activations are as PyTorch's own allocator reserves them, its settings the default.
 type Plan struct {

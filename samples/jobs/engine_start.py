@@ -4,9 +4,9 @@
     memprof fit --engine run
     python3 samples/jobs/engine_start.py --shape 7b --kv-cache-memory-bytes 118000000000
 
-The engine sizes its cache by --utilization as vLLM does, or is told the bytes. Graphs of decode steps are captured whole, those of
-prompts in pieces between the layers' attention; all are in one pool, from the largest size to the smallest unless --order says
-otherwise, and copy what they return to a buffer. Weights are not initialised: only memory is of interest here.
+The engine sizes its cache by --utilization, as vLLM does, or by --kv-cache-memory-bytes. Graphs of decode steps are captured whole. Graphs
+of prompts are captured in pieces, between which attention runs. All are in one pool, from the largest size to the smallest unless --order
+says otherwise, and copy what they return to a buffer. Weights are not initialised, since only their memory matters here.
 """
 
 import argparse

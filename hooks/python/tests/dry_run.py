@@ -84,25 +84,19 @@ class Together:
 
     def script(self, text):
         """Decorates a test, which gets the events of the script."""
-        at = self.add(text)
-
-        def decorate(test):
-            @functools.wraps(test)
-            def run(case):
-                test(case, self.events(case, at))
-
-            return run
-
-        return decorate
+        return self.given(self.events, text)
 
     def refused(self, text):
         """Decorates a test, which gets why the script is refused."""
+        return self.given(self.refusal, text)
+
+    def given(self, of, text):
         at = self.add(text)
 
         def decorate(test):
             @functools.wraps(test)
             def run(case):
-                test(case, self.refusal(case, at))
+                test(case, of(case, at))
 
             return run
 
