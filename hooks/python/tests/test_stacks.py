@@ -1,6 +1,7 @@
 """Python stacks of allocations, in processes that run on the simulated GPU."""
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -26,6 +27,24 @@ from memprof import _calls
 hook = _calls.Hook()
 def allocate(size=256):
     return hook.memprof_malloc(size, 0, None)
+"""
+
+EXTENSION = """
+#include <cstddef>
+extern "C" void *memprof_malloc(size_t, int, void *);
+namespace ours {
+void *alpha(size_t size) { char own[600]; void *block = memprof_malloc(size, 0, nullptr); asm volatile("" ::"r"(own), "r"(block)); return block; }
+template <class T> struct Beta {
+  __attribute__((noinline)) void *operator()(T size) { void *block = memprof_malloc((size_t)size, 0, nullptr); asm volatile("" ::"r"(block)); return block; }
+};
+template struct Beta<int>;
+__attribute__((noinline)) static void *hidden(size_t size) { char own[300]; void *block = memprof_malloc(size, 0, nullptr); asm volatile("" ::"r"(own), "r"(block)); return block; }
+}
+extern "C" void call(int way, int size) {
+  if (way == 0) ours::alpha(256 + size);
+  else if (way == 1) ours::Beta<int>()(256 + size);
+  else ours::hidden(256 + size);
+}
 """
 
 
@@ -210,6 +229,42 @@ class StacksTest(unittest.TestCase):
             """
         )
         self.assertEqual(self.stacks_of_names(events), [["<module>", "allocate"]])
+
+    @unittest.skipUnless(shutil.which("c++"), "no C++ compiler")
+    def test_functions_of_extensions(self):
+        """Of an extension of torch the innermost function is named, for each way that one line of Python takes to it."""
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+
+        def build(name, text, *arguments):
+            path = os.path.join(folder.name, name)
+            command = ["c++", "-O1", "-fPIC", "-shared", "-x", "c++", "-", "-x", "none", "-Wl,--no-as-needed", *arguments, "-o", path]
+            subprocess.run(command, input=text, text=True, check=True)
+            return path
+
+        torch = build("libc10.so", "", "-Wl,-soname,libc10.so")
+        extension = build("fused.cpython-311.so", EXTENSION, torch, LIBRARY, "-Wl,-rpath," + folder.name)
+        build("plain.so", EXTENSION, LIBRARY)  # needs nothing of torch
+        events = self.record(
+            f"""
+            allocate()
+            plain = ctypes.CDLL({os.path.join(folder.name, "plain.so")!r})
+            plain.call(0, 0)
+            fused = ctypes.CDLL({extension!r})
+            for way in range(4):
+                for _ in range(20): fused.call(way % 3, 100 * way)
+            allocate()
+            """
+        )
+        names = [spool.stack_of(events, e)[-1] for e in events if e["kind"] == "alloc"]
+        self.assertRegex(names.pop(0), r"^allocate \(.*job.py:")
+        self.assertRegex(names.pop(0), r"^<module> \(.*job.py:")
+        self.assertRegex(names.pop(), r"^allocate \(.*job.py:")
+        hidden = names.pop(40)
+        self.assertRegex(hidden, r"^\+0x[0-9a-f]+ \(fused.so\)$")
+        alpha, beta = "ours::alpha (fused.so)", "ours::Beta<int>::operator() (fused.so)"
+        self.assertEqual(names, [alpha] * 20 + [beta] * 20 + [hidden] * 19 + [alpha] * 20)
+        self.assertEqual(len([e for e in events if e["kind"] == "stack"]), 9)
 
     def test_while_python_goes_down(self):
         events = self.record(
