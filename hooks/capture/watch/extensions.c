@@ -145,52 +145,66 @@ void extensions_look(void) {
   pthread_mutex_unlock(&lock);
 }
 
-struct found {
-  const struct object *extension;
-  uintptr_t ip;
-  int depth;
-};
-
-static int each_frame(void *context, void *argument) {
-  struct found *found = argument;
-  const uintptr_t ip = cxx.ip(context) - 1;  // of the call, not of what follows it
-  if ((ip >= interpreter.from && ip < interpreter.to) || found->depth++ == DEEPEST) return 5;  // _URC_END_OF_STACK
-  for (size_t i = 0; i < count; i++) {
-    if (ip < extensions[i].from || ip >= extensions[i].to) continue;
-    *found = (struct found){&extensions[i], ip, found->depth};
-    return 5;
+// Ends a demangled name before its arguments, which are in the last pair of brackets, and begins it behind the type that a template returns.
+static char *without_types(char *name) {
+  int open = 0;
+  for (char *at = strrchr(name, ')'); at != NULL && at > name; at--) {
+    open += *at == ')' ? 1 : *at == '(' ? -1 : 0;
+    if (open > 0) continue;
+    *at = '\0';
+    break;
   }
-  return 0;
+  char *begin = name;
+  open = 0;
+  for (char *at = name; *at != '\0'; at++) {
+    open += *at == '<' || *at == '(' ? 1 : *at == '>' || *at == ')' ? -1 : 0;
+    if (*at == ' ' && open == 0) begin = at + 1;
+  }
+  return begin;
 }
 
-// Ends a demangled name before its arguments: they are in the last pair of brackets.
-static void cut_arguments(char *name) {
-  char *end = strrchr(name, ')');
-  if (end == NULL || end == name) return;
-  int open = 1;
-  char *begin = end;
-  while (begin > name && open > 0) {
-    begin--;
-    open += *begin == ')' ? 1 : *begin == '(' ? -1 : 0;
-  }
-  if (begin > name) *begin = '\0';
-}
-
-static void write_name(const struct object *object, uintptr_t ip, char *text, size_t size) {
+// Writes the name of the function at `ip`. False: it has no exported symbol, or is of a header that the extension includes.
+static bool write_name(const struct object *object, uintptr_t ip, char *text, size_t size) {
+  static const char *const included[] = {"at::", "c10::", "torch::", "std::", "pybind11::"};
   const ElfW(Sym) *symbol = NULL;
   for (size_t i = 0; i < object->count && symbol == NULL; i++) {
     const uintptr_t value = object->base + object->symbols[i].st_value;
     if (has_code(&object->symbols[i]) && ip >= value && ip < value + object->symbols[i].st_size) symbol = &object->symbols[i];
   }
-  if (symbol == NULL) {
-    snprintf(text, size, "+0x%llx", (unsigned long long)(ip - object->base));
-    return;
-  }
+  if (symbol == NULL) return false;
   int status = -1;
   char *plain = cxx.demangle == NULL ? NULL : cxx.demangle(object->strings + symbol->st_name, NULL, NULL, &status);
-  if (plain != NULL && status == 0) cut_arguments(plain);
-  snprintf(text, size, "%s", plain != NULL && status == 0 ? plain : object->strings + symbol->st_name);
+  snprintf(text, size, "%s", plain != NULL && status == 0 ? without_types(plain) : object->strings + symbol->st_name);
   free(plain);
+  for (size_t i = 0; i < sizeof included / sizeof *included; i++) {
+    if (begins(text, included[i])) return false;
+  }
+  return true;
+}
+
+struct found {
+  const struct object *extension;
+  char function[LONGEST];
+  int depth;
+};
+
+static int each_frame(void *context, void *argument) {
+  enum { ON = 0, END = 5 };  // _URC_NO_REASON, _URC_END_OF_STACK
+  struct found *found = argument;
+  const uintptr_t ip = cxx.ip(context) - 1;  // of the call, not of what follows it
+  if ((ip >= interpreter.from && ip < interpreter.to) || found->depth++ == DEEPEST) return END;
+  for (size_t i = 0; i < count; i++) {
+    const struct object *object = &extensions[i];
+    char name[LONGEST];
+    if (ip < object->from || ip >= object->to) continue;
+    const bool named = write_name(object, ip, name, sizeof name);
+    if (!named && found->extension != NULL) return ON;
+    found->extension = object;
+    if (named) memcpy(found->function, name, sizeof name);
+    if (!named) snprintf(found->function, sizeof found->function, "+0x%llx", (unsigned long long)(ip - object->base));
+    return named ? END : ON;
+  }
+  return ON;
 }
 
 bool extension_frame(char *text, size_t size) {
@@ -199,10 +213,8 @@ bool extension_frame(char *text, size_t size) {
   look();
   if (extensions_loaded()) cxx.backtrace(each_frame, &found);
   if (found.extension != NULL) {
-    char function[LONGEST];
-    write_name(found.extension, found.ip, function, sizeof function);
     const char *file = name_of(found.extension->path);
-    snprintf(text, size, "%s (%.*s.so)", function, (int)strcspn(file, "."), file);
+    snprintf(text, size, "%s (%.*s.so)", found.function, (int)strcspn(file, "."), file);
   }
   pthread_mutex_unlock(&lock);
   return found.extension != NULL;

@@ -17,8 +17,9 @@ bool extensions_loaded(void);
 // Looks whether objects were loaded or unloaded since the last look. It takes a microsecond if none was.
 void extensions_look(void);
 
-// Writes "function (module.so)" for the innermost frame of an extension that is inside the innermost frame of the interpreter. A function
-// without an exported symbol is written as its offset in the module: "+0x1a2b0 (module.so)". False: there is no such frame.
+// Writes "function (module.so)" for the innermost function of an extension that is inside the innermost frame of the interpreter. Passed
+// over are functions without an exported symbol, and those of torch's and pybind11's headers. If that are all, the offset of the innermost
+// in the module is written: "+0x1a2b0 (module.so)". False: there is no such frame.
 bool extension_frame(char *text, size_t size);
 
 #endif

@@ -32,19 +32,27 @@ def allocate(size=256):
 EXTENSION = """
 #include <cstddef>
 extern "C" void *memprof_malloc(size_t, int, void *);
+namespace at {
+__attribute__((noinline)) void *empty(int size) { void *block = memprof_malloc((size_t)size, 0, nullptr); asm volatile("" ::"r"(block)); return block; }
+}
 namespace ours {
 void *alpha(size_t size) { char own[600]; void *block = memprof_malloc(size, 0, nullptr); asm volatile("" ::"r"(own), "r"(block)); return block; }
 template <class T> struct Beta {
   __attribute__((noinline)) void *operator()(T size) { void *block = memprof_malloc((size_t)size, 0, nullptr); asm volatile("" ::"r"(block)); return block; }
 };
 template struct Beta<int>;
+template <class T> __attribute__((noinline)) T *through_header(int size) { T *block = (T *)at::empty(size); asm volatile("" ::"r"(block)); return block; }
+template void *through_header<void>(int);
 __attribute__((noinline)) static void *hidden(size_t size) { char own[300]; void *block = memprof_malloc(size, 0, nullptr); asm volatile("" ::"r"(own), "r"(block)); return block; }
 }
 extern "C" void call(int way, int size) {
   if (way == 0) ours::alpha(256 + size);
   else if (way == 1) ours::Beta<int>()(256 + size);
-  else ours::hidden(256 + size);
+  else if (way == 2) ours::hidden(256 + size);
+  else ours::through_header<void>(256 + size);
 }
+static void nameless(int size) { ours::hidden(256 + size); }
+extern "C" { void (*entry)(int) = nameless; }
 """
 
 
@@ -251,8 +259,9 @@ class StacksTest(unittest.TestCase):
             plain = ctypes.CDLL({os.path.join(folder.name, "plain.so")!r})
             plain.call(0, 0)
             fused = ctypes.CDLL({extension!r})
-            for way in range(4):
-                for _ in range(20): fused.call(way % 3, 100 * way)
+            for way in (0, 1, 2, 0, 3):
+                for _ in range(20): fused.call(way, 100 * way)
+            ctypes.CFUNCTYPE(None, ctypes.c_int)(ctypes.c_void_p.in_dll(fused, "entry").value)(7)
             allocate()
             """
         )
@@ -260,11 +269,10 @@ class StacksTest(unittest.TestCase):
         self.assertRegex(names.pop(0), r"^allocate \(.*job.py:")
         self.assertRegex(names.pop(0), r"^<module> \(.*job.py:")
         self.assertRegex(names.pop(), r"^allocate \(.*job.py:")
-        hidden = names.pop(40)
-        self.assertRegex(hidden, r"^\+0x[0-9a-f]+ \(fused.so\)$")
-        alpha, beta = "ours::alpha (fused.so)", "ours::Beta<int>::operator() (fused.so)"
-        self.assertEqual(names, [alpha] * 20 + [beta] * 20 + [hidden] * 19 + [alpha] * 20)
-        self.assertEqual(len([e for e in events if e["kind"] == "stack"]), 9)
+        self.assertRegex(names.pop(), r"^\+0x[0-9a-f]+ \(fused.so\)$")  # none of the functions has a symbol
+        functions = ["ours::alpha", "ours::Beta<int>::operator()", "call", "ours::alpha", "ours::through_header<void>"]
+        self.assertEqual(names, [name + " (fused.so)" for name in functions for _ in range(20)])
+        self.assertEqual(len([e for e in events if e["kind"] == "stack"]), 12)
 
     def test_while_python_goes_down(self):
         events = self.record(
