@@ -35,10 +35,11 @@ static _Atomic(bool) any;
 
 // libgcc's unwinder and libstdc++'s names. Both are in every process of torch, and are not when the hook is loaded.
 typedef int (*frame_function)(void *context, void *argument);
+typedef char *(*demangle_function)(const char *, char *, size_t *, int *);
 static struct {
   int (*backtrace)(frame_function, void *);
   uintptr_t (*ip)(void *);
-  char *(*demangle)(const char *, char *, size_t *, int *);
+  demangle_function demangle;
 } cxx;
 
 static const char *name_of(const char *path) {
@@ -92,7 +93,8 @@ static bool has_code(const ElfW(Sym) * symbol) {
 
 static void *symbol_named(const struct object *object, const char *name) {
   for (size_t i = 0; i < object->count; i++) {
-    if (has_code(&object->symbols[i]) && strcmp(object->strings + object->symbols[i].st_name, name) == 0) return (void *)(object->base + object->symbols[i].st_value);
+    const ElfW(Sym) *symbol = &object->symbols[i];
+    if (has_code(symbol) && strcmp(object->strings + symbol->st_name, name) == 0) return (void *)(object->base + symbol->st_value);
   }
   return NULL;
 }
@@ -101,7 +103,10 @@ static void *symbol_named(const struct object *object, const char *name) {
 static bool extends_torch(const struct object *object, const ElfW(Dyn) * dynamic) {
   const char *name = name_of(object->path);
   if (begins(name, "libtorch") || begins(name, "libc10") || begins(name, "libshm") || begins(name, "libcaffe2")) return false;
-  if (strstr(object->path, "/torch/_C") != NULL || strstr(object->path, "/torch/lib/") != NULL || strstr(object->path, "torchinductor_") != NULL) return false;
+  static const char *const of_torch[] = {"/torch/_C", "/torch/lib/", "torchinductor_"};
+  for (size_t i = 0; i < sizeof of_torch / sizeof *of_torch; i++) {
+    if (strstr(object->path, of_torch[i]) != NULL) return false;
+  }
   bool needs = false;
   for (const ElfW(Dyn) *entry = dynamic; entry != NULL && entry->d_tag != DT_NULL; entry++) {
     const char *needed = entry->d_tag == DT_NEEDED ? object->strings + entry->d_un.d_val : "";
@@ -126,7 +131,7 @@ static int see(struct dl_phdr_info *info, size_t size, void *first_seen) {
     cxx.backtrace = (int (*)(frame_function, void *))symbol_named(&object, "_Unwind_Backtrace");
     cxx.ip = (uintptr_t(*)(void *))symbol_named(&object, "_Unwind_GetIP");
   }
-  if (begins(name_of(object.path), "libstdc++.so")) cxx.demangle = (char *(*)(const char *, char *, size_t *, int *))symbol_named(&object, "__cxa_demangle");
+  if (begins(name_of(object.path), "libstdc++.so")) cxx.demangle = (demangle_function)symbol_named(&object, "__cxa_demangle");
   if (count < MOST && object.strings != NULL && extends_torch(&object, dynamic)) extensions[count++] = object;
   return 0;
 }

@@ -32,18 +32,20 @@ def allocate(size=256):
 EXTENSION = """
 #include <cstddef>
 extern "C" void *memprof_malloc(size_t, int, void *);
+#define KEEP __attribute__((noinline))                           // in the stack
+#define USE(...) asm volatile("" ::__VA_ARGS__ : "memory")      // no tail call
 namespace at {
-__attribute__((noinline)) void *empty(int size) { void *block = memprof_malloc((size_t)size, 0, nullptr); asm volatile("" ::"r"(block)); return block; }
+KEEP void *empty(int size) { void *block = memprof_malloc((size_t)size, 0, nullptr); USE("r"(block)); return block; }
 }
 namespace ours {
-void *alpha(size_t size) { char own[600]; void *block = memprof_malloc(size, 0, nullptr); asm volatile("" ::"r"(own), "r"(block)); return block; }
+KEEP void *alpha(size_t size) { char own[600]; void *block = memprof_malloc(size, 0, nullptr); USE("r"(own), "r"(block)); return block; }
 template <class T> struct Beta {
-  __attribute__((noinline)) void *operator()(T size) { void *block = memprof_malloc((size_t)size, 0, nullptr); asm volatile("" ::"r"(block)); return block; }
+  KEEP void *operator()(T size) { void *block = memprof_malloc((size_t)size, 0, nullptr); USE("r"(block)); return block; }
 };
 template struct Beta<int>;
-template <class T> __attribute__((noinline)) T *through_header(int size) { T *block = (T *)at::empty(size); asm volatile("" ::"r"(block)); return block; }
+template <class T> KEEP T *through_header(int size) { T *block = (T *)at::empty(size); USE("r"(block)); return block; }
 template void *through_header<void>(int);
-__attribute__((noinline)) static void *hidden(size_t size) { char own[300]; void *block = memprof_malloc(size, 0, nullptr); asm volatile("" ::"r"(own), "r"(block)); return block; }
+KEEP static void *hidden(size_t size) { char own[300]; void *block = memprof_malloc(size, 0, nullptr); USE("r"(own), "r"(block)); return block; }
 }
 extern "C" void call(int way, int size) {
   if (way == 0) ours::alpha(256 + size);
