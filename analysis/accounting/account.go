@@ -28,6 +28,7 @@ type Account struct {
 	UsedBeforeJob int64
 	UsedPeak      int64  // the greatest reading, in bytes; -1 without a reading
 	Missing       string // why there is no reading, "" if there is
+	Course        Course // the readings, of one process
 	Peak          Balance
 	End           Balance
 }
@@ -190,7 +191,7 @@ func reconcileGPU(group []*Member, readings *GPUReadings) {
 
 // reconcileProcess compares the terms of one process with readings at its own peak and end.
 func (b *Account) reconcileProcess(m *Member, course Course) {
-	b.UsedPeak = course.greatest()
+	b.UsedPeak, b.Course = course.greatest(), course
 	why := ""
 	if b.Scope == ScopeDevice || b.Scope == ScopeCard && !m.Private {
 		why = WhyNotOurs

@@ -98,6 +98,20 @@ func (c Course) add(time, used int64) Course {
 	return append(c, stretch{time, time, used})
 }
 
+// Used is what was in use at a time, in bytes.
+type Used struct{ Time, Bytes int64 }
+
+// Times are readings in order of time. Between two equal ones all readings gave the same.
+func (c Course) Times() (all []Used) {
+	for _, s := range c {
+		all = append(all, Used{s.First, s.Used})
+		if s.Last > s.First {
+			all = append(all, Used{s.Last, s.Used})
+		}
+	}
+	return all
+}
+
 func (c Course) greatest() (used int64) {
 	for _, s := range c {
 		used = max(used, s.Used)
