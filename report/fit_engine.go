@@ -53,7 +53,7 @@ func engineCard(p *fit.Plan) layout.Section {
 		{"NCCL", p.NCCL, ""},
 		{"other libraries", p.Libraries, ""},
 		{"driver", p.Driver, driver},
-		{"other processes", p.Others, "before the job"},
+		{"other processes", p.Others, ""},
 		{"left for KV", p.Left, fmt.Sprintf("recorded: %s", plain.FormatSize(p.Recorded))},
 	} {
 		if part.bytes == 0 && part.name != "left for KV" {
@@ -134,7 +134,7 @@ func engineSettings(p *fit.Plan) layout.Section {
 	}
 	kept := fmt.Sprintf("margin: of what is left; %s are kept for PyTorch's rounding of the cache", plain.FormatSize(p.Margin))
 	if p.Predicted {
-		kept += ", 2 % of the graphs, and steps of the driver"
+		kept += ", 2 % of the graphs, and steps by which the driver's memory was seen to grow"
 	}
 	s.After = append(s.After, layout.Cell{Tone: layout.Faint, Text: kept})
 	if p.OwnUnknown {

@@ -150,6 +150,17 @@ func (r *Readings) UsedAt(gpu int, time int64) int64 {
 	return reading.Used
 }
 
+// beside returns the most that the card had in use beside a process, in bytes. The use of both is read one after the other, so that one that
+// changes says nothing.
+func (g *GPUReadings) beside(own Course) (most int64) {
+	for _, s := range own {
+		if s.Last > s.First && s.Used > 0 { // 0: it is not there
+			most = max(most, g.All.nearest(s.Last, math.MaxInt64).Used-s.Used)
+		}
+	}
+	return most
+}
+
 // usedBeforeJob returns the first reading, which was taken before the job began, in bytes.
 func (g *GPUReadings) usedBeforeJob() int64 { return g.All[0].Used }
 

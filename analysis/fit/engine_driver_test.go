@@ -119,7 +119,7 @@ func TestPlanTotal(t *testing.T) {
 	}
 	p := plan(PlanOptions{Total: 3 << 30})
 	assert.That(t, p.OwnUnknown && p.Total == 3<<30, "%+v", p)
-	p = plan(PlanOptions{Total: 3 << 30, Given: 2 << 30, Others: 1<<30 + 5*mib})
+	p = plan(PlanOptions{Total: 3 << 30, Given: 2 << 30, Others: 5 * mib})
 	assert.That(t, !p.OwnUnknown && p.Total == 2<<30 && p.Others == 5*mib, "%+v", p)
 	p = plan(PlanOptions{Total: 3 << 30, Card: 4 << 30})
 	assert.That(t, !p.OwnUnknown && p.Total == 4<<30, "%+v", p)

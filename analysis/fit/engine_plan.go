@@ -131,10 +131,8 @@ func PlanEngine(j *Job, o PlanOptions) (*Plan, error) {
 		p.Total = o.Card
 	case r.total == 0 && o.Given == 0:
 		p.OwnUnknown = !j.Simulated && !j.DryRun
-	default: // a part of the card is the driver's own, and used before any process
-		given := cmp.Or(r.total, o.Given)
-		if p.Total == 0 || given < p.Total {
-			p.Others = max(0, p.Others-max(0, p.Total-given))
+	default: // a part of the card is the driver's own
+		if given := cmp.Or(r.total, o.Given); p.Total == 0 || given < p.Total {
 			p.Total = given
 		}
 	}

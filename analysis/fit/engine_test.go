@@ -103,7 +103,7 @@ func TestPlanEngine(t *testing.T) {
 			e.phase(fmt.Sprintf("decode %d", rows), func() { e.graph(rows, captured) })
 		}
 		e.phase("serve", func() { e.free(e.take(0, 60)) })
-		p := e.plan(t, PlanOptions{Others: 1<<30 + 30*mib, Workspaces: 10 * mib})
+		p := e.plan(t, PlanOptions{Others: 30 * mib, Workspaces: 10 * mib})
 		assert.Equal(t, p.Weights, 290*mib)
 		assert.Equal(t, p.Workspaces, 10*mib)
 		assert.Equal(t, p.Activations, 80*mib)

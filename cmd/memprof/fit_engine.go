@@ -69,7 +69,7 @@ func enginePlan(j *fit.Job, result *analysis.Result, card int64, lists map[strin
 			o.Given = model.Memory
 		}
 		if d.Account != nil {
-			o.Others = d.Account.UsedBeforeJob
+			o.Others = d.Account.UsedBeforeJob + d.Account.Beside
 			for _, use := range d.Account.End.Libraries {
 				if strings.Contains(use.Name, "nccl") {
 					o.NCCL += use.Bytes

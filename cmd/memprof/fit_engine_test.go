@@ -53,6 +53,7 @@ func TestFitEngineH200(t *testing.T) {
 		assert.NoError(t, json.Unmarshal([]byte(memprofIn(t, exit.Fine, "fit", dir, "--engine="+engineLists, "--json")), &p))
 		assert.That(t, !p.OwnUnknown && p.DriverUnknown == "", "%s: %+v", dir, p)
 		assert.Equal(t, p.Total, 143_155<<20)
+		assert.Equal(t, p.Others, 9_240_576) // nobody's, by the readings of the whole card
 		return p
 	}
 	few, all := plan(engineFew), plan(engineAll)
