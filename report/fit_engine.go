@@ -32,6 +32,10 @@ func engineCard(p *fit.Plan) layout.Section {
 	if p.Predicted {
 		graphs = "pools, all sizes, from the first captured"
 	}
+	driver := "context, code, unexplained"
+	if p.DriverUnknown != "" {
+		driver = "context, code, recorded graphs, unexplained"
+	}
 	phase := ""
 	if p.Fails != nil && p.Fails.Phase != "" {
 		phase = " in phase " + plain.Shorten(p.Fails.Phase, 24)
@@ -45,10 +49,11 @@ func engineCard(p *fit.Plan) layout.Section {
 		{"workspaces", p.Workspaces, "of cuBLAS"},
 		{"activations", p.Activations, "reserved at most beside what stays" + phase},
 		{"graphs", p.Graphs, graphs},
+		{"driver, for graphs", p.DriverGraphs, graphs[len("pools, "):]},
 		{"NCCL", p.NCCL, ""},
 		{"other libraries", p.Libraries, ""},
-		{"driver", p.Driver, "context, code, graphs, unexplained"},
-		{"other processes", p.Others, "before the job"},
+		{"driver", p.Driver, driver},
+		{"other processes", p.Others, ""},
 		{"left for KV", p.Left, fmt.Sprintf("recorded: %s", plain.FormatSize(p.Recorded))},
 	} {
 		if part.bytes == 0 && part.name != "left for KV" {
@@ -129,11 +134,18 @@ func engineSettings(p *fit.Plan) layout.Section {
 	}
 	kept := fmt.Sprintf("margin: of what is left; %s are kept for PyTorch's rounding of the cache", plain.FormatSize(p.Margin))
 	if p.Predicted {
-		kept += ", and 2 % of the graphs"
+		kept += ", 2 % of the graphs, and steps by which the driver's memory was seen to grow"
 	}
 	s.After = append(s.After, layout.Cell{Tone: layout.Faint, Text: kept})
-	if p.Predicted {
-		s.After = append(s.After, layout.Cell{Tone: layout.Warned, Text: "not counted: what the driver keeps for graphs that were not captured; leave room for it"})
+	if p.OwnUnknown {
+		s.After = append(s.After, layout.Cell{
+			Tone: layout.Warned, Text: "the card has what NVML says, of which the driver keeps a part for itself: --card with the total capacity that PyTorch names",
+		})
+	}
+	if p.Predicted && p.DriverUnknown != "" {
+		s.After = append(s.After, layout.Cell{
+			Tone: layout.Warned, Text: "not counted: what the driver keeps for graphs that were not captured; leave room for it: " + p.DriverUnknown,
+		})
 	}
 	return s
 }

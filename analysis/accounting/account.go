@@ -26,10 +26,13 @@ type Account struct {
 	// UsedBeforeJob is what the card had in use before the job began, in bytes. It is not subtracted
 	// from used: the processes that had it may since have freed it, or allocated more.
 	UsedBeforeJob int64
-	UsedPeak      int64  // the greatest reading, in bytes; -1 without a reading
-	Missing       string // why there is no reading, "" if there is
-	Peak          Balance
-	End           Balance
+	// Beside is what the card had in use beside this process while its own use was steady, at most, in bytes. It is 0 but in ScopeProcess.
+	Beside   int64
+	UsedPeak int64  // the greatest reading, in bytes; -1 without a reading
+	Missing  string // why there is no reading, "" if there is
+	Course   Course // the readings, of one process
+	Peak     Balance
+	End      Balance
 }
 
 // Scope says whose use of a GPU was read.
@@ -169,6 +172,7 @@ func reconcileGPU(group []*Member, readings *GPUReadings) {
 		b := m.Account
 		switch {
 		case eachRead:
+			b.Beside = readings.beside(readings.Processes[m.PID])
 			b.reconcileProcess(m, readings.Processes[m.PID])
 		case len(group) == 1:
 			b.Scope, b.UsedBeforeJob = ScopeDevice, readings.usedBeforeJob()
@@ -190,7 +194,7 @@ func reconcileGPU(group []*Member, readings *GPUReadings) {
 
 // reconcileProcess compares the terms of one process with readings at its own peak and end.
 func (b *Account) reconcileProcess(m *Member, course Course) {
-	b.UsedPeak = course.greatest()
+	b.UsedPeak, b.Course = course.greatest(), course
 	why := ""
 	if b.Scope == ScopeDevice || b.Scope == ScopeCard && !m.Private {
 		why = WhyNotOurs

@@ -40,8 +40,10 @@ func TestAccountingByOwnReadings(t *testing.T) {
 	r := ownTraining().analyze(t, "rank0", nil)
 	analysis.Reconcile([]analysis.Member{{Result: r, Device: &r.Devices[0], PID: 71}}, nil, "no library")
 	got := r.Devices[0].Account
-	want := accounting.Account{Scope: accounting.ScopeCard, Processes: []string{"rank0"}, UsedPeak: 2100 * mib, Peak: got.Peak, End: got.End}
+	want := accounting.Account{Scope: accounting.ScopeCard, Processes: []string{"rank0"}, UsedPeak: 2100 * mib, Course: got.Course, Peak: got.Peak, End: got.End}
 	assert.Diff(t, want, *got, "account")
+	used := accounting.Used{Time: 350 * ms, Bytes: 2100 * mib}
+	assert.That(t, len(got.Course.Times()) == 4 && got.Course.Times()[0] == used, "%+v", got.Course.Times())
 	if want := (accounting.Reading{Valid: true, Used: 2100 * mib, After: 30 * ms, Steady: true}); got.Peak.Read != want || got.Peak.Sum() != 1500*mib || got.Peak.Rest != 600*mib || got.Peak.UnexplainedUnknown != accounting.WhyNotOurs {
 		t.Errorf("peak %+v", got.Peak)
 	}

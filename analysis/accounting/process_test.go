@@ -132,7 +132,7 @@ func TestAccountingOfProcess(t *testing.T) {
 		Reserve: 170 * mib, Reusable: 230 * mib, Live: 1, Iteration: 0,
 	}
 	want := &accounting.Account{
-		Scope: accounting.ScopeProcess, Processes: []string{"rank0"}, UsedPeak: 1500 * mib,
+		Scope: accounting.ScopeProcess, Processes: []string{"rank0"}, Beside: (3500 - 1405) * mib, UsedPeak: 1500 * mib, Course: got.Course,
 		Peak: accounting.Balance{
 			Holding:     accounting.Holding{At: peak, Since: 210 * ms, Until: 910 * ms, OtherMemory: others},
 			Read:        accounting.Reading{Valid: true, Used: 1500 * mib, After: 30 * ms, Steady: true},
@@ -168,7 +168,7 @@ func TestAccountingShowWhatIsHidden(t *testing.T) {
 func TestAccountingOfDevice(t *testing.T) {
 	got := reconcileOne(t, ledgerTraining(), readingsOf(t,
 		"0 all=1 0 2000", "0 all=1 90 2000", "0 all=1 350 3520", "0 all=1 850 3520", "0 all=1 950 1450", "0 all=1 1600 1450"))
-	want := accounting.Account{Scope: accounting.ScopeDevice, Processes: []string{"rank0"}, UsedBeforeJob: 2000 * mib, UsedPeak: 3520 * mib, Peak: got.Peak, End: got.End}
+	want := accounting.Account{Scope: accounting.ScopeDevice, Processes: []string{"rank0"}, UsedBeforeJob: 2000 * mib, UsedPeak: 3520 * mib, Course: got.Course, Peak: got.Peak, End: got.End}
 	assert.Diff(t, want, *got, "account")
 	for rest, b := range map[int64]accounting.Balance{2020: got.Peak, 50: got.End} {
 		assert.That(t, b.Rest == rest*mib && b.Read.Used == b.Sum()+b.Rest && b.UnexplainedUnknown == accounting.WhyNotOurs && b.Unexplained == 0,

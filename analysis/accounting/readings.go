@@ -98,6 +98,20 @@ func (c Course) add(time, used int64) Course {
 	return append(c, stretch{time, time, used})
 }
 
+// Used is what was in use at a time, in bytes.
+type Used struct{ Time, Bytes int64 }
+
+// Times are readings in order of time. Between two equal ones all readings gave the same.
+func (c Course) Times() (all []Used) {
+	for _, s := range c {
+		all = append(all, Used{s.First, s.Used})
+		if s.Last > s.First {
+			all = append(all, Used{s.Last, s.Used})
+		}
+	}
+	return all
+}
+
 func (c Course) greatest() (used int64) {
 	for _, s := range c {
 		used = max(used, s.Used)
@@ -134,6 +148,17 @@ func (r *Readings) UsedAt(gpu int, time int64) int64 {
 		return -1
 	}
 	return reading.Used
+}
+
+// beside returns the most that the card had in use beside a process, in bytes. The use of both is read one after the other, so that one that
+// changes says nothing.
+func (g *GPUReadings) beside(own Course) (most int64) {
+	for _, s := range own {
+		if s.Last > s.First && s.Used > 0 { // 0: it is not there
+			most = max(most, g.All.nearest(s.Last, math.MaxInt64).Used-s.Used)
+		}
+	}
+	return most
 }
 
 // usedBeforeJob returns the first reading, which was taken before the job began, in bytes.

@@ -34,3 +34,17 @@ func TestReadingForAnInstant(t *testing.T) {
 	got := (Course)(nil).at(5, 0, 9, 9)
 	assert.That(t, !got.Valid, "a reading from nothing: %+v", got)
 }
+
+// What a card has beside a process counts while the process's own use is steady, and while it is there.
+func TestBeside(t *testing.T) {
+	g := GPUReadings{
+		All: Course{{0, 0, 3}, {100 * ms, 100 * ms, 900}, {200 * ms, 900 * ms, 108}, {1000 * ms, 1500 * ms, 120}, {2000 * ms, 3000 * ms, 700}},
+	}
+	for want, own := range map[int64]Course{
+		20: {{101 * ms, 101 * ms, 50}, {201 * ms, 901 * ms, 100}, {1001 * ms, 1501 * ms, 100}, {2001 * ms, 3001 * ms, 0}},
+		8:  {{101 * ms, 101 * ms, 50}, {201 * ms, 901 * ms, 100}},
+		0:  {{1001 * ms, 1501 * ms, 121}},
+	} {
+		assert.Equal(t, g.beside(own), want)
+	}
+}

@@ -34,9 +34,9 @@ type start struct {
 
 	last  int   // of ops: the last request of a graph
 	total int64 // bytes that the driver says it has; 0: nothing said it
-	// others are bytes of other libraries and the driver: at the first request, when the cache is made, at the first capture and after the
-	// last; blocks have the others of their request.
-	first, captured, after int64
+	// first are bytes of other libraries and the driver at the first request; blocks have those of their request.
+	first  int64
+	driver driverReader
 }
 
 // startBlock is an allocation. shape is that of a graph, -1 outside of them.
@@ -83,6 +83,7 @@ type startReader struct {
 	j      *Job
 	device int32
 	pools  map[int32]string // by arena, "" for the default one
+	native bool             // the arenas are PyTorch's own
 	live   map[int64]int32
 	phases []string // open ones
 	names  []string
@@ -101,13 +102,16 @@ func readStart(j *Job, device int32) (*startReader, error) {
 	defer source.Close()
 	r := &startReader{j: j, device: device, pools: map[int32]string{}, live: map[int64]int32{}, known: map[string]int32{}}
 	r.of, r.last, r.first = map[string]*startShape{}, -1, -1
+	r.driver = driverReader{times: j.Used[device], graphs: map[string]int64{}}
 	others := accounting.NewOthers(&accounting.Card{OwnOnly: !j.WholeCard}, j.Text)
 	for e, err := range trace.Events(source) {
 		if err != nil {
 			return nil, err
 		}
 		others.Add(e)
+		r.driver.before(e)
 		r.event(e, int64(others.Bytes(device)))
+		r.driver.after(e, device, others.Libraries(device))
 		if e.Kind == trace.KindAlloc && e.Requested > accounting.LargestCard {
 			return nil, fmt.Errorf("event %d: %d bytes: more than any card has", e.Seq, e.Requested)
 		}
@@ -136,6 +140,10 @@ func (r *startReader) event(e *trace.Event, others int64) {
 		}
 		r.open = append(r.open, cmp.Or(name, r.phase()))
 	case trace.KindCaptureEnd:
+		if n := len(r.open); n > 0 {
+			list, _ := sized(r.open[n-1])
+			r.driver.captured = append(r.driver.captured, list)
+		}
 		r.open = r.open[:max(0, len(r.open)-1)]
 	}
 	if e.Device != r.device {
@@ -147,6 +155,7 @@ func (r *startReader) event(e *trace.Event, others int64) {
 		if r.pools[e.Arena] = ""; attribution.Pooled(options) {
 			r.pools[e.Arena] = options["pool"]
 		}
+		r.native = r.native || options["allocator"] == "native"
 	case trace.KindDeviceUsed:
 		r.total, _ = e.DeviceMemory()
 	case trace.KindAlloc:
@@ -155,6 +164,10 @@ func (r *startReader) event(e *trace.Event, others int64) {
 		r.free(e)
 	case trace.KindReclaim:
 		if e.Arena == trace.NoArena && trace.ParseContext(e.Kind, r.j.Text(e.Context)).Name() == "empty_cache" {
+			r.ops = append(r.ops, startOp{block: -1})
+		}
+	case trace.KindUnmap: // PyTorch's own allocator releases all that is free, as empty_cache does, of which there is no event
+		if n := len(r.ops); r.native && n > 0 && r.ops[n-1].block >= 0 {
 			r.ops = append(r.ops, startOp{block: -1})
 		}
 	case trace.KindKVCache:
@@ -186,7 +199,7 @@ func (r *startReader) alloc(e *trace.Event, others int64) {
 		r.first = others
 	}
 	if pool := r.pools[e.Arena]; pool != "" {
-		s := r.shape(pool, others)
+		s := r.shape(pool)
 		b.shape = s.index
 		s.numbers[number] = int32(len(s.blocks))
 		stream := slices.Index(s.streams, e.Stream)
@@ -196,7 +209,7 @@ func (r *startReader) alloc(e *trace.Event, others int64) {
 		}
 		s.Ops = append(s.Ops, graphs.Op{Bytes: e.Requested, Block: int32(len(s.blocks)), Stream: int32(stream)})
 		s.blocks = append(s.blocks, number)
-		r.last, r.after = len(r.ops), others
+		r.last = len(r.ops)
 	}
 	r.blocks = append(r.blocks, b)
 	r.live[e.Addr] = number
@@ -204,7 +217,7 @@ func (r *startReader) alloc(e *trace.Event, others int64) {
 }
 
 // shape is that of the graph that is being captured in a pool: of a recording without captures, as a dry run's, the phase tells them apart.
-func (r *startReader) shape(pool string, others int64) *startShape {
+func (r *startReader) shape(pool string) *startShape {
 	name := r.phase()
 	if len(r.open) > 0 {
 		name = r.open[len(r.open)-1]
@@ -215,9 +228,6 @@ func (r *startReader) shape(pool string, others int64) *startShape {
 		s = &startShape{index: int32(len(r.shapes)), pool: pool, name: name, numbers: map[int32]int32{}}
 		s.Sequence = &graphs.Sequence{}
 		s.family, s.Size = sized(name)
-		if len(r.shapes) == 0 {
-			r.captured = others
-		}
 		r.of[key] = s
 		r.shapes = append(r.shapes, s)
 	}

@@ -1,6 +1,7 @@
 package fit
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -10,28 +11,34 @@ import (
 
 // Plan is the memory of a card after an engine's start, and what follows for the engine's settings. Bytes; the parts sum to Total:
 //
-//	Total = Weights + Workspaces + Activations + Graphs + NCCL + Libraries + Driver + Others + Left
+//	Total = Weights + Workspaces + Activations + Graphs + DriverGraphs + NCCL + Libraries + Driver + Others + Left
 //
 // Weights, workspaces and activations are as PyTorch's own allocator reserves them, its settings the default.
 type Plan struct {
 	Process     string `json:"process"`
 	Device      int32  `json:"device"`
 	Total       int64  `json:"total"`
-	Weights     int64  `json:"weights"`     // and all else that stays, but for the following
-	Workspaces  int64  `json:"workspaces"`  // of cuBLAS
-	Activations int64  `json:"activations"` // the most that is reserved beside what stays: at the profiled batch
-	Graphs      int64  `json:"graphs"`      // pools, of all sizes
-	NCCL        int64  `json:"nccl"`
-	Libraries   int64  `json:"other_libraries"`
-	Driver      int64  `json:"driver"` // context, code, graphs; and what is unexplained
-	Others      int64  `json:"other_processes"`
-	Left        int64  `json:"left_for_kv"`
+	OwnUnknown  bool   `json:"total_of_nvml"` // Total has what the driver keeps of the card for itself: no process gets that
+	Weights     int64  `json:"weights"`       // and all else that stays, but for the following
+	Workspaces  int64  `json:"workspaces"`    // of cuBLAS
+	Activations int64  `json:"activations"`   // the most that is reserved beside what stays: at the profiled batch
+	Graphs      int64  `json:"graphs"`        // pools, of all sizes
+	// DriverGraphs is the driver's own memory for graphs, of all sizes. DriverUnknown says why it is not known: then it is 0, and Driver has
+	// what the recorded graphs took.
+	DriverGraphs  int64  `json:"driver_for_graphs"`
+	DriverUnknown string `json:"driver_for_graphs_unknown"`
+
+	NCCL      int64 `json:"nccl"`
+	Libraries int64 `json:"other_libraries"`
+	Driver    int64 `json:"driver"` // context and code; and what is unexplained
+	Others    int64 `json:"other_processes"`
+	Left      int64 `json:"left_for_kv"`
 
 	Lists     []GraphList `json:"graph_lists"`
 	Predicted bool        `json:"graphs_predicted"`        // of a list that was not recorded whole
 	Linear    int64       `json:"graphs_estimate_of_vllm"` // by its formula
 
-	Margin    int64 `json:"margin"` // of Left: what graphs may differ by, and PyTorch's rounding of the cache
+	Margin    int64 `json:"margin"` // of Left: what graphs and the driver may differ by, and PyTorch's rounding of the cache
 	KV        int64 `json:"kv"`     // to be taken: Left less Margin
 	Recorded  int64 `json:"kv_recorded"`
 	Fixed     int64 `json:"kv_fixed"` // of KV, whatever the tokens: states
@@ -64,6 +71,7 @@ type GraphList struct {
 	FromThree int64  `json:"from_first_three"`
 	Why       string `json:"why"`
 	Linear    int64  `json:"estimate_of_vllm"`
+	Driver    int64  `json:"driver"` // of the driver's own memory, what it keeps for them
 	shapes    []*graphs.Sequence
 }
 
@@ -78,6 +86,7 @@ type PlanFailure struct {
 type PlanOptions struct {
 	Device     int32
 	Total      int64 // bytes of the recorded card
+	Given      int64 // that the driver gives of them to processes, if the recording does not say it; 0: not known
 	Card       int64 // of the one that is asked about; 0: the recorded one
 	Others     int64 // of other processes
 	NCCL       int64
@@ -120,9 +129,12 @@ func PlanEngine(j *Job, o PlanOptions) (*Plan, error) {
 	switch {
 	case o.Card > 0:
 		p.Total = o.Card
-	case r.total > 0 && (p.Total == 0 || r.total < p.Total): // a part of the card is the driver's own, and used before any process
-		p.Others = max(0, p.Others-max(0, p.Total-r.total))
-		p.Total = r.total
+	case r.total == 0 && o.Given == 0:
+		p.OwnUnknown = !j.Simulated && !j.DryRun
+	default: // a part of the card is the driver's own
+		if given := cmp.Or(r.total, o.Given); p.Total == 0 || given < p.Total {
+			p.Total = given
+		}
 	}
 	if err := graphsOf(p, r, o.Lists); err != nil {
 		return nil, err
@@ -149,9 +161,9 @@ func PlanEngine(j *Job, o PlanOptions) (*Plan, error) {
 	p.Workspaces = min(p.Workspaces, stays)
 	p.Weights = stays - p.Workspaces
 	p.Activations = max(0, most.reserved-stays)
-	p.Driver += r.moreDriver(p)
-	p.Left = p.Total - p.Weights - p.Workspaces - p.Activations - p.Graphs - p.NCCL - p.Libraries - p.Driver - p.Others
 	p.Margin = max(1, kvBlocks) * segmentUnit
+	p.graphDriver(&r.driver)
+	p.Left = p.Total - p.Weights - p.Workspaces - p.Activations - p.Graphs - p.DriverGraphs - p.NCCL - p.Libraries - p.Driver - p.Others
 	if p.Predicted {
 		p.Margin += p.Graphs / 50
 	}
@@ -196,16 +208,6 @@ func tenThousandths(part, whole int64) float64 {
 		return 0
 	}
 	return math.Floor(min(1, max(0, float64(part)/float64(whole)))*10000) / 10000
-}
-
-// moreDriver is what the driver will have for graphs that were not captured: as much for each as for those that were.
-func (r *startReader) moreDriver(p *Plan) int64 {
-	captured, all := int64(0), int64(0)
-	for i := range p.Lists {
-		captured += int64(p.Lists[i].Captured)
-		all += int64(max(len(p.Lists[i].Sizes), p.Lists[i].Captured))
-	}
-	return max(0, r.after-r.captured) * (all - captured) / max(1, captured)
 }
 
 // graphsOf sets what the graphs take, of all sizes of their lists.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/tracetest/assert"
 )
@@ -15,6 +16,12 @@ import (
 type engine struct {
 	*job
 	next int64
+	used []accounting.Used
+}
+
+// read is a reading of so many MiB before the next event.
+func (e *engine) read(size int64) {
+	e.used = append(e.used, accounting.Used{Time: int64(len(e.events))*1e6 - 5e5, Bytes: size * mib})
 }
 
 func (e *engine) phase(name string, work func()) {
@@ -78,9 +85,11 @@ func (e *engine) plan(t *testing.T, o PlanOptions) *Plan {
 	t.Helper()
 	o.Total = 3 << 30 // of which the driver has 2 GiB to give
 	e.add(trace.KindDeviceUsed, trace.Event{Arena: trace.NoArena, Requested: 2 << 30, Provided: 1 << 30}, "")
-	p, err := PlanEngine(e.process("pid1"), o)
+	process := e.process("pid1")
+	process.Used = map[int32][]accounting.Used{0: e.used}
+	p, err := PlanEngine(process, o)
 	assert.NoError(t, err)
-	parts := p.Weights + p.Workspaces + p.Activations + p.Graphs + p.NCCL + p.Libraries + p.Driver + p.Others + p.Left
+	parts := p.Weights + p.Workspaces + p.Activations + p.Graphs + p.DriverGraphs + p.NCCL + p.Libraries + p.Driver + p.Others + p.Left
 	assert.Equal(t, parts, p.Total, "%+v", p)
 	return p
 }
@@ -94,7 +103,7 @@ func TestPlanEngine(t *testing.T) {
 			e.phase(fmt.Sprintf("decode %d", rows), func() { e.graph(rows, captured) })
 		}
 		e.phase("serve", func() { e.free(e.take(0, 60)) })
-		p := e.plan(t, PlanOptions{Others: 1<<30 + 30*mib, Workspaces: 10 * mib})
+		p := e.plan(t, PlanOptions{Others: 30 * mib, Workspaces: 10 * mib})
 		assert.Equal(t, p.Weights, 290*mib)
 		assert.Equal(t, p.Workspaces, 10*mib)
 		assert.Equal(t, p.Activations, 80*mib)
@@ -126,18 +135,20 @@ func TestPlanEngine(t *testing.T) {
 // TestPlanPredicted: of three captures, a list of eight sizes. What the driver takes for a graph it takes for the others, too.
 func TestPlanPredicted(t *testing.T) {
 	e := newEngine("kv_cache", true)
+	e.read(500)
 	for _, rows := range []int64{8, 7, 6} {
 		e.phase(fmt.Sprintf("decode %d", rows), func() {
 			e.graph(rows, true)
 			e.overhead(3, "what=graph\thow=total")
 		})
 	}
+	e.read(509)
 	p := e.plan(t, PlanOptions{Lists: map[string][]int64{"decode": {1, 2, 3, 4, 5, 6, 7, 8}}})
 	assert.That(t, p.Predicted && slices.Equal(p.Lists[0].Sizes, []int64{8, 7, 6, 5, 4, 3, 2, 1}), "%+v", p.Lists[0])
 	assert.Equal(t, p.Graphs, 288*mib)
-	// The last capture's 3 MiB came behind its requests: 6 of three graphs, 2 of each.
-	assert.Equal(t, p.Driver, (500+9+5*2)*mib)
-	assert.Equal(t, p.Margin, 4*mib+288*mib/50)
+	assert.Equal(t, p.Driver, 500*mib)
+	assert.Equal(t, p.DriverGraphs, 8*3*mib)
+	assert.Equal(t, p.Margin, 4*mib+288*mib/50+2*mib*5/3) // five graphs of which a step in three is not seen
 	assert.Equal(t, p.Lists[0].Linear, (288+7)*mib)
 	assert.Equal(t, e.plan(t, PlanOptions{Card: 4 << 30}).Total, 4<<30) // whatever the recorded one has
 	// Without a list it is vLLM's up to the largest: 8, 4, 2, 1.

@@ -119,6 +119,8 @@ type Job struct {
 	DryRun    bool // it may have workspaces of unknown sizes
 	// Read is what others than the arenas and other libraries use, by device, as the device accounting has it.
 	Read map[int32]Reading
+	// Used are the readings of what the process uses, by device: of the whole card, where they are, without what was in use before the job.
+	Used map[int32][]accounting.Used
 	// Assumed is what the driver and other libraries are taken to use of each device, in bytes, if the recording says nothing of it.
 	Assumed int64
 	survey  *Survey

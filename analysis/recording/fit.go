@@ -23,7 +23,7 @@ func (r *Recording) FitJobs() []*fit.Job {
 func (r *Recording) fitJob(i int) *fit.Job {
 	result, process := r.Results[i], r.Run.Processes[i]
 	j := &fit.Job{
-		Name: process.Name, Text: process.Strings().Text, Read: map[int32]fit.Reading{}, WholeCard: true, Simulated: simulated(&r.Run.Info),
+		Name: process.Name, Text: process.Strings().Text, Read: map[int32]fit.Reading{}, Used: map[int32][]accounting.Used{}, WholeCard: true, Simulated: simulated(&r.Run.Info),
 		DryRun: r.Run.Info.Source == dataset.DryRun,
 		Open:   func() (fit.Source, error) { return process.NewReader() },
 	}
@@ -41,7 +41,7 @@ func (r *Recording) fitJob(i int) *fit.Job {
 			}
 			j.WholeCard = j.WholeCard && (a.Peak.Unknown|a.End.Unknown)&accounting.AllOverhead == 0
 			if read, ok := driverMemory(d.Account); ok {
-				j.Read[d.Device] = read
+				j.Read[d.Device], j.Used[d.Device] = read, usedBy(a)
 			}
 		}
 	}
@@ -93,6 +93,17 @@ func driverMemory(a *accounting.Account) (read fit.Reading, ok bool) {
 		}
 	}
 	return read, false
+}
+
+// usedBy are the readings of a process.
+func usedBy(a *accounting.Account) []accounting.Used {
+	used := a.Course.Times()
+	if a.Scope != accounting.ScopeProcess {
+		for i := range used {
+			used[i].Bytes -= a.UsedBeforeJob
+		}
+	}
+	return used
 }
 
 // torchOf is the version of PyTorch that a process ran with. Imported snapshots do not say theirs: the rules of 2.7 to

@@ -83,6 +83,8 @@ that fits: greater ones than one that does not fit are taken not to fit either.
 cache, captures of CUDA graphs): one table of the card, what the graphs of all
 sizes take beside vLLM's estimate, and what to type. Three captures of a list
 are enough; the name of their memprof.phase ends in their rows, "decode 64".
+What the driver keeps for graphs follows from readings, ten a second: pause for
+0.25 s before and after the captures of a list.
 --engine=SIZES plans other lists: 1,2,4,8..512/8, or NAME:SIZES;NAME:SIZES.
 
 Of a job with several processes, over all recordings of its nodes, the one that

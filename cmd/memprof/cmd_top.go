@@ -29,7 +29,7 @@ type topOptions struct {
 func newTopCommand() *cobra.Command {
 	var opts topOptions
 	cmd := &cobra.Command{
-		Use:   "top PATH",
+		Use:   "top PATH [URL ...]",
 		Short: "Show the memory of a job while it is being recorded",
 		Long: `Shows, from a second terminal, the GPU memory of a job that is being recorded:
 requested, provided and reserved bytes of each device, reserved memory since
@@ -40,6 +40,10 @@ more than two processes, each has two lines. Arenas are in --json. It only
 reads the recording. It ends when the recording does, or at Ctrl-C; of a
 recording that has ended it prints what memprof report does.
 
+URLs are those of serving engines, vLLM or SGLang: top asks for their /metrics
+at each interval, and shows how much of the KV cache is taken, how many tokens
+of prompts the prefix cache had, and the requests that run and wait.
+
 With --listen it also serves these numbers as OpenMetrics, for Prometheus.
 
 On a terminal the screen is redrawn at each interval. Elsewhere top prints a
@@ -47,10 +51,11 @@ line for each process, or with --json one object a line.`,
 		Annotations: exitCodes(topExits),
 		Example: `  memprof top run
   memprof top run --once --json | jq '.processes[].devices[].reserved'
+  memprof top run http://127.0.0.1:8000
   memprof top run --listen 127.0.0.1:9400 > /dev/null`,
-		Args: exactArgs("the directory of a recording"),
+		Args: someArgs("the directory of a recording"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return opts.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args[0])
+			return opts.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args[0], args[1:])
 		},
 	}
 	opts.addFlags(cmd.Flags())
@@ -65,12 +70,24 @@ func (o *topOptions) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.JSON, "json", false, "print JSON, one object for each update")
 }
 
-// run watches a recording.
-func (o *topOptions) run(ctx context.Context, stdout, stderr io.Writer, path string) error {
+// run watches a recording, and engines beside it.
+func (o *topOptions) run(ctx context.Context, stdout, stderr io.Writer, path string, engines []string) error {
 	if o.Interval < top.ShortestInterval {
 		return exit.Usagef("--interval %v: want at least %v", o.Interval, top.ShortestInterval)
 	}
-	err := top.Run(ctx, stdout, path, top.Options{Interval: o.Interval, Once: o.Once, JSON: o.JSON, Listen: o.Listen, Listens: func(url string) { screen.Complain(stderr, "listening at "+url) }})
+	options := top.Options{Interval: o.Interval, Once: o.Once, JSON: o.JSON, Listen: o.Listen}
+	options.Listens = func(url string) { screen.Complain(stderr, "listening at "+url) }
+	if len(engines) > top.MostEngines {
+		return exit.Usagef("%d engines: want at most %d", len(engines), top.MostEngines)
+	}
+	for _, engine := range engines {
+		u, err := top.EngineURL(engine)
+		if err != nil {
+			return exit.Usagef("%w", err)
+		}
+		options.Engines = append(options.Engines, u)
+	}
+	err := top.Run(ctx, stdout, path, options)
 	if err != nil || o.JSON {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/fit"
 	"github.com/memprof/memprof/analysis/recording"
@@ -64,8 +65,11 @@ func enginePlan(j *fit.Job, result *analysis.Result, card int64, lists map[strin
 	for i := range result.Devices {
 		d := &result.Devices[i]
 		o := fit.PlanOptions{Device: d.Device, Total: d.Total, Card: card, Lists: lists}
+		if model, known := accounting.CardNamed(d.GPU); known && model.Memory < d.Total {
+			o.Given = model.Memory
+		}
 		if d.Account != nil {
-			o.Others = d.Account.UsedBeforeJob
+			o.Others = d.Account.UsedBeforeJob + d.Account.Beside
 			for _, use := range d.Account.End.Libraries {
 				if strings.Contains(use.Name, "nccl") {
 					o.NCCL += use.Bytes

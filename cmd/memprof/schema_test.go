@@ -220,7 +220,9 @@ func documents(t *testing.T) map[string][][]byte {
 	rate := 0.5
 	memory := top.Memory{Course: []int64{1}, Categories: []top.Share{{}}, Modules: []top.Share{{}}, Arena: &name, Stream: &one, Pool: "1", Tag: "kv", IsPaused: true, MaxRequested: &one, OOMs: &one}
 	busy := top.Process{Rate: &rate, Problem: "none", Devices: []top.Memory{memory}, Arenas: []top.Memory{memory}}
-	docs["top"] = append(docs["top"], mustMarshal(t, top.View{Command: []string{}, Processes: []top.Process{busy}, Cards: []top.Card{{Used: &one}, {}}}))
+	docs["top"] = append(docs["top"], mustMarshal(t, top.View{Command: []string{}, Processes: []top.Process{busy}, Cards: []top.Card{{Used: &one}, {}}, Engines: []top.Engine{{
+		Problem: "gone", Replicas: []top.Replica{{KVUsage: &rate, HitRate: &rate, Recent: &rate, Tokens: &one, Running: &one, Waiting: &one}, {}},
+	}}}))
 	native := verifiedRun{Processes: []verified{{Result: verify.Result{Complete: true, Observed: &torchalloc.Followed{}}}}}
 	nodes := makeFleet(t, 72)
 	add("report-many", exit.Fine, "report", "--json", nodes)

@@ -25,7 +25,9 @@ def planned(suite, name, shape):
     directory, _ = suite.record(name, suite.job("engine_start", "--shape", shape, "--few", "3"), "--allocator", "native")
     suite.verified(directory)
     plan = json.loads(suite.run([suite.memprof, "fit", "--json", "--engine=" + LISTS, directory]).stdout)
-    parts = ("weights", "workspaces", "activations", "graphs", "nccl", "other_libraries", "driver", "other_processes", "left_for_kv")
+    parts = (
+        "weights", "workspaces", "activations", "graphs", "driver_for_graphs", "nccl", "other_libraries", "driver", "other_processes", "left_for_kv",
+    )
     if sum(plan[part] for part in parts) != plan["total"]:
         raise Failed(f"{shape}: the parts do not add up to the card: {plan}")
     unknown = [(graphs["name"], graphs["why"]) for graphs in plan["graph_lists"] if graphs["why"]]

@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import gc
 import random
+import time
 
 import torch
 import torch.nn.functional as F
@@ -114,6 +115,13 @@ class Engine:
         self.sample(min(rows, self.sequences))
 
 
+def settle():
+    """memprof reads what the card has in use ten times a second: a pause tells what the driver takes before, between and after the lists."""
+    torch.cuda.synchronize()
+    if memprof:
+        time.sleep(0.25)
+
+
 def capture(graph, pool, stream, work):
     with torch.cuda.graph(graph, pool=pool, stream=stream):
         return work()
@@ -144,13 +152,16 @@ def capture_all(engine, opts, pool):
             random.Random(1).shuffle(sizes)
         return sizes[: opts.few or None]
 
+    settle()
     for rows in ordered(opts.pieces):
         with phase("pieces %d" % rows):
             pieces(rows)
+    settle()
     for rows in ordered(opts.sizes):
         torch.cuda.synchronize()
         with phase("whole %d" % rows):
             capture(graph(), pool, stream, lambda: engine.step(rows))
+    settle()
     return graphs
 
 

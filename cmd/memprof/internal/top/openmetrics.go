@@ -170,8 +170,31 @@ func openMetrics(look *View) []byte {
 			sample(&out, "memprof_card_used_bytes", float64(*c.Used), "card", fmt.Sprint(c.Index), "name", c.Name)
 		}
 	}
+	for _, f := range engineFamilies {
+		head(f.name, "gauge", "", f.help)
+		for i := range look.Engines {
+			for j := range look.Engines[i].Replicas {
+				r := &look.Engines[i].Replicas[j]
+				if value := f.value(r); value != nil {
+					sample(&out, f.name, *value, "engine", r.Engine, "host", look.Engines[i].host(), "model", r.Model, "rank", r.Rank)
+				}
+			}
+		}
+	}
 	out.WriteString("# EOF\n")
 	return out.Bytes()
+}
+
+// engineFamilies are what serving engines say, with a value for each replica.
+var engineFamilies = []struct {
+	name, help string
+	value      func(*Replica) *float64
+}{
+	{"memprof_engine_kv_usage", "share of the KV cache that is taken, as the engine says", func(r *Replica) *float64 { return r.KVUsage }},
+	{
+		"memprof_engine_prefix_hit_rate", "share of prompts' tokens that the prefix cache had, as the engine says",
+		func(r *Replica) *float64 { return r.HitRate },
+	},
 }
 
 // sample writes a value with its labels, given as names and values in turn.

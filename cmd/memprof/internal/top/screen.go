@@ -108,6 +108,11 @@ func plainLines(look *View) string {
 	if len(look.Processes) == 0 {
 		fmt.Fprintf(&out, "%s no process has used a GPU yet\n", stamp)
 	}
+	for i := range look.Engines {
+		for _, line := range look.Engines[i].lines() {
+			fmt.Fprintf(&out, "%s %s\n", stamp, plain.Text(line))
+		}
+	}
 	switch {
 	case look.Ended:
 		fmt.Fprintf(&out, "%s the recording has ended\n", stamp)
@@ -164,6 +169,9 @@ func table(look *View, columns, rows int) []string {
 		if c.Used != nil && len(look.Processes) <= detailed {
 			lines = append(lines, fmt.Sprintf("card %d %s: %s of %s used, all programs", c.Index, c.Name, plain.FormatSize(*c.Used), plain.FormatSize(c.Total)))
 		}
+	}
+	for i := range look.Engines {
+		lines = append(lines, look.Engines[i].lines()...)
 	}
 	if len(look.Processes) == 0 {
 		lines = append(lines, "no process has used a GPU yet")

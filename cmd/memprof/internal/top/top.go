@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"io"
+	"net/url"
 	"os/signal"
 	"slices"
 	"time"
@@ -27,6 +28,7 @@ type Options struct {
 	JSON     bool             // print an object for each look
 	Listen   string           // serve the looks as OpenMetrics at this address; "" for none
 	Listens  func(url string) // called once with the address that is served
+	Engines  []*url.URL       // serving engines whose metrics are shown beside
 }
 
 // ShortestInterval keeps top from slowing the job down.
@@ -66,6 +68,7 @@ func (o *Options) watch(ctx context.Context, screen *display, path string) error
 	}
 	defer follower.Close()
 	t := &top{follower: follower, path: path, lives: map[*collect.Followed]*liveProcess{}, cards: newCardWatch(ctx, &follower.Info, o.Interval, nvml.Read)}
+	t.engines = newEngineWatch(ctx, o.Engines, o.Interval)
 	defer screen.leave()
 	var served *endpoint
 	if o.Listen != "" {
@@ -101,6 +104,7 @@ type top struct {
 	path     string
 	lives    map[*collect.Followed]*liveProcess
 	cards    *cardWatch
+	engines  *engineWatch
 	before   time.Time // of the last look; zero before the first
 
 	abandoned int // looks in a row at which nobody recorded
@@ -127,6 +131,7 @@ type View struct {
 	Host      string    `json:"host"`
 	Processes []Process `json:"processes"`
 	Cards     []Card    `json:"cards"`
+	Engines   []Engine  `json:"engines"`
 
 	path string // of the run
 }
@@ -233,7 +238,7 @@ func (t *top) look() (View, error) {
 	}
 	t.before = look.Time
 	look.path = t.path
-	look.Cards = t.cards.used()
+	look.Cards, look.Engines = t.cards.used(), t.engines.now()
 	return look, nil
 }
 
