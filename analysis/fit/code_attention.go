@@ -2,6 +2,7 @@ package fit
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -12,6 +13,28 @@ import (
 func isAttention(module string) bool {
 	names := strings.Split(module, ".")
 	return hasAttention(strings.Join(names[max(0, len(names)-2):], "."))
+}
+
+// projecting are the paths of modules whose parts make queries and keys, as their names say: "query" and "key_value", "q_proj" and "k_proj", "qkv".
+func (h *History) projecting() map[string]bool {
+	queries, keys, both := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	for _, o := range h.origins {
+		of := parent(o.module)
+		for word := range strings.SplitSeq(strings.ToLower(o.module[len(of):]), "_") {
+			switch strings.Trim(word, ".w0123456789") {
+			case "q", "query", "queries":
+				queries[of] = true
+			case "k", "key", "keys", "kv":
+				keys[of] = true
+			case "qkv":
+				queries[of], keys[of] = true, true
+			}
+		}
+		if of != "" && queries[of] && keys[of] {
+			both[of] = true
+		}
+	}
+	return both
 }
 
 // leastScores is the fewest bytes that scores have.
@@ -43,6 +66,12 @@ func withoutScores(h *History) *edit {
 		for _, i := range dropped {
 			e.drop(i)
 		}
+		for k, from := 0, 0; k < len(dropped); k++ { // a forward that calls the module again has other scores
+			if last := k+1 == len(dropped); last || e.kept(dropped[k]) && !e.kept(dropped[k+1]) {
+				e.keepOperands(a, dropped[from], dropped[k])
+				from = k + 1
+			}
+		}
 		e.dropScoresOfBackward(dropped, sizes)
 	}
 	return e
@@ -55,10 +84,10 @@ func (h *History) attentions() []*attention {
 		pass  int32
 	}
 	var all []*attention
-	known := map[at]*attention{}
+	known, projecting := map[at]*attention{}, h.projecting()
 	for i := range h.blocks {
 		b := &h.blocks[i]
-		if b.pass < 0 || !isAttention(b.place) || h.passes[b.pass].name != "forward" && (h.passes[b.pass].name != "backward" || b.module == "") {
+		if b.pass < 0 || !isAttention(b.place) && !projecting[b.place] || h.passes[b.pass].name != "forward" && (h.passes[b.pass].name != "backward" || b.module == "") {
 			continue
 		}
 		a := known[at{b.place, b.pass}]
@@ -78,9 +107,10 @@ func (h *History) attentions() []*attention {
 }
 
 // scores are the sizes of scores: at least twice as large as what the module returns. Exactly twice or three times as large is a packed projection
-// to queries, keys and values, too, and what rotary embeddings compute in four bytes: then both blocks have to be saved for backward.
+// to queries, keys and values, too, and what rotary embeddings compute in four bytes: then both blocks have to be saved for backward. What is
+// less than a quarter of others is none: copies of queries and keys in four bytes.
 func (h *History) scores(a *attention) map[int64]bool {
-	sizes := map[int64]bool{}
+	sizes, largest := map[int64]bool{}, int64(0)
 	for k, i := range a.blocks {
 		first := &h.blocks[i]
 		for _, j := range a.blocks[k+1:] {
@@ -93,9 +123,11 @@ func (h *History) scores(a *attention) map[int64]bool {
 			saved := savedForBackward(first) && savedForBackward(second)
 			if least >= 2*a.output && (most == least || most == 2*least) && (!packed || saved) {
 				sizes[first.bytes], sizes[second.bytes] = true, true
+				largest = max(largest, most)
 			}
 		}
 	}
+	maps.DeleteFunc(sizes, func(bytes int64, _ bool) bool { return 4*bytes < largest })
 	return sizes
 }
 
