@@ -40,12 +40,14 @@ func (h *History) projecting() map[string]bool {
 // leastScores is the fewest bytes that scores have.
 const leastScores = 1 << 20
 
-// attention is the work of one attention module in one pass: its blocks that can be scores, or results of them.
+// attention is the work of one attention module in one pass.
 type attention struct {
 	place  string
 	pass   int32
-	blocks []int32
-	output int64 // bytes of the newest block
+	own    []int32 // its blocks, but those of its parts
+	blocks []int32 // of these, those that can be scores, or results of them
+	output int64   // bytes of the newest block
+	scores []int   // indices in own
 }
 
 // withoutScores leaves out what has the size of attention scores: in one pass an attention module made two blocks of them, the second while
@@ -53,31 +55,24 @@ type attention struct {
 func withoutScores(h *History) *edit {
 	e := h.edit()
 	for _, a := range h.attentions() {
-		sizes := h.scores(a)
-		if len(sizes) == 0 {
-			continue
+		sizes := map[int64]bool{}
+		var all []int32
+		for _, k := range a.scores {
+			all = append(all, a.own[k])
+			sizes[h.blocks[a.own[k]].bytes] = true
 		}
-		var dropped []int32
-		for _, i := range a.blocks {
-			if b := &h.blocks[i]; b.plain && sizes[b.bytes] {
-				dropped = append(dropped, i)
-			}
-		}
-		for _, i := range dropped {
-			e.drop(i)
-		}
-		for k, from := 0, 0; k < len(dropped); k++ { // a forward that calls the module again has other scores
-			if last := k+1 == len(dropped); last || e.kept(dropped[k]) && !e.kept(dropped[k+1]) {
-				e.keepOperands(a, dropped[from], dropped[k])
+		for k, from := 0, 0; k < len(all); k++ { // a forward that calls the module again has other scores
+			if last := k+1 == len(all); last || e.kept(all[k]) && !e.kept(all[k+1]) {
+				e.fuse(a, a.scores[from:k+1])
 				from = k + 1
 			}
 		}
-		e.dropScoresOfBackward(dropped, sizes)
+		e.dropScoresOfBackward(all, sizes)
 	}
 	return e
 }
 
-// attentions are the attention modules' work, in order.
+// attentions are the attention modules' work that has scores, in order.
 func (h *History) attentions() []*attention {
 	type at struct {
 		place string
@@ -95,7 +90,7 @@ func (h *History) attentions() []*attention {
 			a = &attention{place: b.place, pass: b.pass}
 			known[at{b.place, b.pass}], all = a, append(all, a)
 		}
-		a.output = b.bytes
+		a.own, a.output = append(a.own, int32(i)), b.bytes
 		switch b.category {
 		case attribution.Activations, attribution.Copies, attribution.Temporaries:
 			if b.bytes > leastScores {
@@ -103,7 +98,37 @@ func (h *History) attentions() []*attention {
 			}
 		}
 	}
-	return all
+	h.findScores(all)
+	return slices.DeleteFunc(all, func(a *attention) bool { return len(a.scores) == 0 })
+}
+
+// findScores finds the scores by their sizes. Those of short sequences are no larger than other blocks: they are where the module has its scores in
+// a pass of as many blocks.
+func (h *History) findScores(all []*attention) {
+	type course struct {
+		place string
+		name  string
+		count int
+	}
+	known := map[course][]int{}
+	of := func(a *attention) course { return course{a.place, h.passes[a.pass].name, len(a.own)} }
+	for _, a := range all {
+		sizes := h.scores(a)
+		if len(sizes) == 0 {
+			continue
+		}
+		for k, i := range a.own {
+			if b := &h.blocks[i]; b.plain && sizes[b.bytes] && slices.Contains(a.blocks, i) {
+				a.scores = append(a.scores, k)
+			}
+		}
+		known[of(a)] = a.scores
+	}
+	for _, a := range all {
+		if len(a.scores) == 0 {
+			a.scores = slices.DeleteFunc(slices.Clone(known[of(a)]), func(k int) bool { return !h.blocks[a.own[k]].plain })
+		}
+	}
 }
 
 // scores are the sizes of scores: at least twice as large as what the module returns. Exactly twice or three times as large is a packed projection

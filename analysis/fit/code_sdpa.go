@@ -3,21 +3,44 @@ package fit
 import (
 	"slices"
 	"strings"
+
+	"github.com/memprof/memprof/analysis/attribution"
 )
 
-// keepOperands changes what an attention saved besides its scores to what a fused kernel saves: queries, keys and values as they come in, and
-// the result. raw is the first block of the scores, softmax the last one.
+// fuse leaves out scores, given by indices in a.own, and changes what else attention saved to what a fused kernel saves: queries, keys and values
+// as they come in, and the result. Dropout's mask, a byte for each score, goes, too.
 //
 // Scaled queries and keys are copies. Where what they are made of is freed, the kernel saves that in their place, and nothing changes. Where that
 // is saved anyway, as a packed projection is by the values, they go. The result is saved in the copy whose heads are behind each other again, which
 // for the kernel is a view; but nn.MultiheadAttention, which calls no module, copies it in any case.
-func (e *edit) keepOperands(a *attention, raw, softmax int32) {
-	if e.passes[a.pass].name != "forward" || !e.kept(softmax) {
-		return // nothing is saved
+func (e *edit) fuse(a *attention, scores []int) {
+	sizes := map[int64]bool{}
+	for _, k := range scores {
+		e.drop(a.own[k])
+		sizes[e.blocks[a.own[k]].bytes] = true
 	}
+	raw, softmax := a.own[scores[0]], a.own[scores[len(scores)-1]]
+	if e.passes[a.pass].name != "forward" || e.blocks[raw].module == "" || !e.kept(softmax) {
+		return // layers share their frames; or nothing is saved
+	}
+	for _, i := range a.own[scores[0]:scores[len(scores)-1]] {
+		if b := &e.blocks[i]; b.plain && e.kept(i) && (sizes[2*b.bytes] || sizes[4*b.bytes]) {
+			e.drop(i)
+		}
+	}
+	e.keepOperands(a, raw, softmax)
+}
+
+// keepOperands changes what is saved besides scores. raw is the first block of the scores, softmax the last one.
+func (e *edit) keepOperands(a *attention, raw, softmax int32) {
 	copies := e.copiesBefore(a, raw)
 	if e.widened(a, copies, softmax) {
 		e.keepNarrow(a, copies, softmax)
+		return
+	}
+	if packed := e.packedBesideCache(a, raw); packed >= 0 && len(copies) == 2 {
+		e.drop(copies[0])
+		e.keepUntil(packed, e.blocks[copies[0]].free)
 		return
 	}
 	redundant := e.redundant(a, copies)
@@ -32,6 +55,22 @@ func (e *edit) keepOperands(a *attention, raw, softmax int32) {
 	for _, i := range redundant {
 		e.drop(i)
 	}
+}
+
+// packedBesideCache is a projection of queries, keys and values in one block, where a KV cache has keys and values of its own: the kernel saves all
+// of it, for the queries. -1 for none.
+func (e *edit) packedBesideCache(a *attention, raw int32) int32 {
+	cached, keys := 0, int64(0)
+	for i := raw - 1; e.inside(a, i); i-- {
+		b := &e.blocks[i]
+		switch {
+		case b.category == attribution.KVCache:
+			cached, keys = cached+1, b.bytes
+		case cached == 2 && b.plain && b.place != a.place && b.bytes == 3*keys && e.in(b.free, e.passes[a.pass].name):
+			return i
+		}
+	}
+	return -1
 }
 
 // copiesBefore are the scaled queries and keys: one or two blocks that the module saves right before the scores, and that one operator of backward
@@ -115,9 +154,6 @@ func (e *edit) keepNarrow(a *attention, copies []int32, softmax int32) {
 
 // copiedResult is what attention returns in a module that calls no other, if what is saved of it is a copy; -1 for none.
 func (e *edit) copiedResult(a *attention, raw, softmax int32) int32 {
-	if e.blocks[raw].module == "" {
-		return -1
-	}
 	for i := raw; e.inside(a, i); i-- {
 		if e.blocks[i].place != a.place {
 			return -1
