@@ -44,7 +44,7 @@ func (e *edit) keepOperands(a *attention, raw, softmax int32) {
 		return
 	}
 	redundant := e.redundant(a, copies)
-	if result := e.copiedResult(a, raw, softmax); result >= 0 {
+	if result := e.copiedResult(a, softmax); result >= 0 {
 		bytes := e.blocks[result].bytes
 		if k := slices.IndexFunc(redundant, func(i int32) bool { return e.blocks[i].bytes == bytes }); k >= 0 {
 			redundant = slices.Delete(redundant, k, k+1) // stands for it
@@ -152,13 +152,8 @@ func (e *edit) keepNarrow(a *attention, copies []int32, softmax int32) {
 	}
 }
 
-// copiedResult is what attention returns in a module that calls no other, if what is saved of it is a copy; -1 for none.
-func (e *edit) copiedResult(a *attention, raw, softmax int32) int32 {
-	for i := raw; e.inside(a, i); i-- {
-		if e.blocks[i].place != a.place {
-			return -1
-		}
-	}
+// copiedResult is what attention returns in a module that calls no other behind it, if what is saved of it is a copy; -1 for none.
+func (e *edit) copiedResult(a *attention, softmax int32) int32 {
 	found := int32(-1)
 	for i := softmax + 1; e.inside(a, i); i++ {
 		b := &e.blocks[i]
