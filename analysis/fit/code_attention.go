@@ -134,7 +134,7 @@ func (h *History) findScores(all []*attention) {
 // scores are the sizes of scores: at least twice as large as what the module returns. Exactly twice or three times as large is a packed projection
 // to queries, keys and values, too, and what rotary embeddings compute in four bytes: then both blocks have to be saved for backward, and the
 // second not larger, as a softmax is behind such a projection. What is less than a quarter of others is none: copies of queries and keys in four
-// bytes.
+// bytes. Nor are two blocks that one operator of backward needs.
 func (h *History) scores(a *attention) map[int64]bool {
 	sizes, largest := map[int64]bool{}, int64(0)
 	for k, i := range a.blocks {
@@ -147,6 +147,9 @@ func (h *History) scores(a *attention) map[int64]bool {
 			least, most := min(first.bytes, second.bytes), max(first.bytes, second.bytes)
 			packed := least == 2*a.output || least == 3*a.output
 			saved := savedForBackward(first) && savedForBackward(second)
+			if saved && h.in(first.free, "backward") && h.operatorThatFrees(first.free) == h.operatorThatFrees(second.free) {
+				continue // keys and values
+			}
 			if least >= 2*a.output && (most == least || most == 2*least) && (!packed || saved && first.bytes == most) {
 				sizes[first.bytes], sizes[second.bytes] = true, true
 				largest = max(largest, most)
