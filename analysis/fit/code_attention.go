@@ -44,6 +44,7 @@ const leastScores = 1 << 20
 type attention struct {
 	place  string
 	pass   int32
+	named  bool    // for attention
 	own    []int32 // its blocks, but those of its parts
 	blocks []int32 // of these, those that can be scores, or results of them
 	output int64   // bytes of the newest block
@@ -82,12 +83,13 @@ func (h *History) attentions() []*attention {
 	known, projecting := map[at]*attention{}, h.projecting()
 	for i := range h.blocks {
 		b := &h.blocks[i]
-		if b.pass < 0 || !isAttention(b.place) && !projecting[b.place] || h.passes[b.pass].name != "forward" && (h.passes[b.pass].name != "backward" || b.module == "") {
+		named := isAttention(b.place)
+		if b.pass < 0 || !named && !projecting[b.place] || h.passes[b.pass].name != "forward" && (h.passes[b.pass].name != "backward" || b.module == "") {
 			continue
 		}
 		a := known[at{b.place, b.pass}]
 		if a == nil {
-			a = &attention{place: b.place, pass: b.pass}
+			a = &attention{place: b.place, pass: b.pass, named: named}
 			known[at{b.place, b.pass}], all = a, append(all, a)
 		}
 		a.own, a.output = append(a.own, int32(i)), b.bytes
@@ -134,7 +136,8 @@ func (h *History) findScores(all []*attention) {
 // scores are the sizes of scores: at least twice as large as what the module returns. Exactly twice or three times as large is a packed projection
 // to queries, keys and values, too, and what rotary embeddings compute in four bytes: then both blocks have to be saved for backward, and the
 // second not larger, as a softmax is behind such a projection. What is less than a quarter of others is none: copies of queries and keys in four
-// bytes. Nor are two blocks that one operator of backward needs.
+// bytes. Nor are two blocks that one operator of backward needs. A module that only its parts are named for can do more than attention: there the
+// first is freed in forward, and the second saved.
 func (h *History) scores(a *attention) map[int64]bool {
 	sizes, largest := map[int64]bool{}, int64(0)
 	for k, i := range a.blocks {
@@ -147,6 +150,9 @@ func (h *History) scores(a *attention) map[int64]bool {
 			least, most := min(first.bytes, second.bytes), max(first.bytes, second.bytes)
 			packed := least == 2*a.output || least == 3*a.output
 			saved := savedForBackward(first) && savedForBackward(second)
+			if !a.named && (savedForBackward(first) || !savedForBackward(second)) {
+				continue
+			}
 			if saved && h.in(first.free, "backward") && h.operatorThatFrees(first.free) == h.operatorThatFrees(second.free) {
 				continue // keys and values
 			}

@@ -1,6 +1,7 @@
 package fit
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/memprof/memprof/analysis/attribution"
@@ -135,6 +136,21 @@ func fusedJob(forwards ...func(f *fused) [][]int64) *script {
 	return j
 }
 
+// TestRepeatedKeys: keys and values that are repeated for more heads are no scores, as large as they are.
+func TestRepeatedKeys(t *testing.T) {
+	j := fusedJob(func(f *fused) [][]int64 {
+		f.part(10, ".qkv")
+		f.temporary(40)
+		f.temporary(40)
+		f.temporary(10)
+		return [][]int64{{f.alloc(10, attribution.Activations, "h.attn.out")}}
+	})
+	for i, text := range j.texts {
+		j.texts[i] = strings.Replace(text, "h.attn", "h.layer", 1)
+	}
+	assert.That(t, withoutScores(j.history(t)).empty(), "scores where there are none")
+}
+
 // TestShortScores: a module whose parts are named for queries and keys has attention. The scores of a short sequence, as large as the copies, are
 // where a long one has them.
 func TestShortScores(t *testing.T) {
@@ -144,8 +160,12 @@ func TestShortScores(t *testing.T) {
 			for _, name := range []string{".q_proj", ".k_proj", ".v_proj"} {
 				f.passing = append(f.passing, f.alloc(10, attribution.Temporaries, "h.cross"+name))
 			}
-			for _, size := range []int64{10, 10, scores, scores, 10, 10, 10} {
-				saved = append(saved, f.alloc(size, attribution.Activations, "h.cross"))
+			for k, size := range []int64{10, 10, scores, scores, 10, 10, 10} {
+				category := attribution.Activations
+				if k == 2 || k == 5 {
+					category = attribution.Temporaries
+				}
+				saved = append(saved, f.alloc(size, category, "h.cross"))
 			}
 			raw, result := saved[2], saved[5]
 			f.passing = append(f.passing, raw, result)
