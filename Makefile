@@ -141,8 +141,9 @@ rings: hook
 	go run ./.ci/rings
 	.ci/rings-c
 
+# As go-lint and go-test, whose compiled packages and whose facts of packages serve.
 duckdb-test:
-	cd cmd/memprof/testdata/duckdb && go test ./...
+	cd cmd/memprof/testdata/duckdb && go vet ./... && go test -vet=off ./...
 
 # Packages one after the other: those of the campaign wait for processes more than they compute. Then jobs of
 # random seeds under every policy, which must compute the same and take what the model says; jobs that close their
