@@ -71,8 +71,9 @@ demo:
 	@bin/memprof check $(DEMO) --gate 'waste.external < 5%' --gate 'reserved.peak < 40GiB'
 
 # Two parts at a time, in this order: each leaves a core idle for minutes, as its longest test runs last and alone, or waits.
+# ALSO=duckdb-test runs that beside them, when most of what it needs is compiled.
 test: hook
-	$(MAKE) -j2 go-test c-test torch-there race-test python-test rings
+	$(MAKE) -j2 go-test c-test torch-there race-test python-test rings $(ALSO)
 
 check: hook
 	@$(MAKE) -s -j2 go-quick c-quick python-quick
