@@ -18,7 +18,8 @@
 #include "watch/extensions.h"
 #include "watch/python_frames.h"
 
-enum { DEEPEST = 256, STEPS = 1024, PLACES = 1024, LONGEST = 1400 };
+// A network of hundreds of modules has thousands of steps. What a thread does not use of its tables takes no memory.
+enum { DEEPEST = 256, STEPS = 8192, PLACES = 4096, LONGEST = 1400 };
 
 _Atomic(enum callers) callers_state;
 
@@ -94,6 +95,7 @@ static bool text_of(const struct python_frame *frame, bool wait, char fresh[LONG
   pthread_mutex_unlock(&lock);
   *kept = known != NULL;
   if (known != NULL) return true;
+  extensions_look();  // what calls an extension for the first time is met for the first time
   const bool pinned = python_frame_pin(frame, wait);
   if (!python_frame_text(frame, fresh, LONGEST)) return false;
   *text = ours(fresh) ? NULL : fresh;
@@ -106,7 +108,6 @@ static bool text_of(const struct python_frame *frame, bool wait, char fresh[LONG
 static uint32_t step(struct thread *thread, uint32_t from, const struct python_frame *frame, bool wait, bool *kept) {
   struct step *known = &thread->steps[hash(frame, from) % STEPS];
   if (known->from == from && same(&known->frame, frame)) return known->to;
-  extensions_look();  // what calls an extension for the first time is met for the first time
   char fresh[LONGEST];
   const char *text;
   bool lasts;
