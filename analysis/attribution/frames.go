@@ -48,7 +48,9 @@ func classOf(frame string) frameClass {
 }
 
 // isModule says whether the place of a frame is an extension of torch, whose function the hook names where it is the innermost.
-func isModule(place string) bool { return strings.HasSuffix(place, ".so") && !strings.Contains(place, "/") }
+func isModule(place string) bool {
+	return strings.HasSuffix(place, ".so") && !strings.Contains(place, "/")
+}
 
 // isPython says whether a file is Python's, a notebook's cell ("<ipython-input-3>", "<stdin>") included.
 func isPython(file string) bool {
