@@ -18,6 +18,9 @@ import (
 // one, as of a large cache, ends before captures begin.
 const readSpan = int64(2 * time.Millisecond)
 
+// mostDriverLists bounds the lists whose graphs are counted at each reading: an engine has a few.
+const mostDriverLists = 64
+
 // driverReading is the driver's memory at a reading, and how many graphs there were, by list.
 type driverReading struct {
 	time, bytes int64
@@ -38,11 +41,15 @@ type driverReader struct {
 // before takes the next event before the reader does.
 func (d *driverReader) before(e *trace.Event) {
 	for len(d.times) > 0 && d.times[0].Time < e.Time {
-		d.read(d.times[0])
+		if d.times[0].Bytes <= accounting.LargestCard {
+			d.read(d.times[0])
+		}
 		d.times = d.times[1:]
 	}
 	for _, list := range d.captured {
-		d.graphs[list]++
+		if d.graphs[list] > 0 || len(d.graphs) < mostDriverLists {
+			d.graphs[list]++
+		}
 	}
 	d.captured = d.captured[:0]
 }

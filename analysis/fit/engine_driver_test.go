@@ -86,6 +86,7 @@ func TestPlanDriverReadings(t *testing.T) {
 	e.read(200 + 40 + 560)
 	change(trace.KindMap, 500)
 	e.read(200 + 40 + 500 + 555)
+	e.read(1 << 40) // no card has it
 	e.mark()
 	p := e.plan(t, PlanOptions{})
 	assert.That(t, p.Driver == 560*mib && strings.Contains(p.DriverUnknown, "no readings"), "%d MiB, %q", p.Driver/mib, p.DriverUnknown)
@@ -96,7 +97,10 @@ func TestPlanDriverUnknown(t *testing.T) {
 	for _, c := range []struct {
 		reads []int64
 		why   string
-	}{{nil, "captures of pieces"}, {[]int64{0}, "captures of pieces"}, {[]int64{8}, "captures of pieces"}, {[]int64{6, 8}, "captures of pieces"}, {[]int64{0, 6}, "captures of whole"}} {
+	}{
+		{nil, "captures of pieces"}, {[]int64{0}, "captures of pieces"}, {[]int64{8}, "captures of pieces"}, {[]int64{6, 8}, "captures of pieces"},
+		{[]int64{0, 6}, "captures of whole"},
+	} {
 		p := startOf(c.reads...).plan(t, PlanOptions{Lists: eightEach})
 		assert.That(t, strings.Contains(p.DriverUnknown, c.why), "%v: %q", c.reads, p.DriverUnknown)
 		assert.That(t, p.DriverGraphs == 0 && p.Lists[0].Driver == 0 && p.Lists[1].Driver == 0 && p.Driver >= 500*mib, "%v: %+v", c.reads, p)
@@ -107,6 +111,22 @@ func TestPlanDriverUnknown(t *testing.T) {
 	}
 	p := e.plan(t, PlanOptions{Lists: eightEach})
 	assert.That(t, strings.Contains(p.DriverUnknown, "more with captures than the driver has") && p.DriverGraphs == 0, "%+v", p)
+}
+
+// TestPlanDriverLists: graphs of so many lists are not those of an engine.
+func TestPlanDriverLists(t *testing.T) {
+	for lists, unknown := range map[int]bool{mostDriverLists: false, mostDriverLists + 1: true} {
+		e := newEngine("kv_cache", true)
+		e.read(570)
+		for i := range lists {
+			e.phase(fmt.Sprintf("list%dx 4", i), func() { e.graph(1, true) })
+		}
+		e.read(570 + 2*int64(lists))
+		e.mark()
+		p := e.plan(t, PlanOptions{})
+		assert.Equal(t, p.DriverUnknown != "", unknown)
+		assert.That(t, unknown || p.DriverGraphs == 2*int64(lists)*mib, "%d lists: %d", lists, p.DriverGraphs)
+	}
 }
 
 // TestPlanTotal: what the driver gives to processes, by its own readings or by the card's name; a plan of what NVML says, says so.
