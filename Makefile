@@ -71,14 +71,16 @@ demo:
 	@bin/memprof check $(DEMO) --gate 'waste.external < 5%' --gate 'reserved.peak < 40GiB'
 
 # Two parts at a time, in this order: each leaves a core idle for minutes, as its longest test runs last and alone, or waits.
+# ALSO=duckdb-test runs that beside them, when most of what it needs is compiled.
 test: hook
-	$(MAKE) -j2 go-test c-test torch-there race-test python-test rings
+	$(MAKE) -j2 go-test c-test torch-there race-test python-test rings $(ALSO)
 
 check: hook
 	@$(MAKE) -s -j2 go-quick c-quick python-quick
 
-# Tests are compiled with the flags of bin/memprof, so that no package is compiled twice.
-go-lint go-test go-quick race-test rings tested duckdb-test: export GOFLAGS := $(GOFLAGS) -tags=$(TAGS) -buildvcs=false
+# Tests are compiled with the tags of bin/memprof, all by one set of flags, so that no package is compiled twice. No debugger's tables
+# are made, and a compiler takes one core, as several run at a time: a tenth of the compilers' time.
+go-lint go-test go-quick race-test rings tested duckdb-test: export GOFLAGS := $(GOFLAGS) -tags=$(TAGS) -buildvcs=false '-gcflags=all=-dwarf=false -c=1'
 
 go-lint:
 	@unformatted=$$(gofmt -l cmd trace bfc analysis report hooks); if [ -n "$$unformatted" ]; then echo "not gofmt'ed: $$unformatted"; exit 1; fi
@@ -141,8 +143,9 @@ rings: hook
 	go run ./.ci/rings
 	.ci/rings-c
 
+# As go-lint and go-test, whose compiled packages and whose facts of packages serve.
 duckdb-test:
-	cd cmd/memprof/testdata/duckdb && go test ./...
+	cd cmd/memprof/testdata/duckdb && go vet ./... && go test -vet=off ./...
 
 # Packages one after the other: those of the campaign wait for processes more than they compute. Then jobs of
 # random seeds under every policy, which must compute the same and take what the model says; jobs that close their

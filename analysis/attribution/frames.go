@@ -14,7 +14,8 @@ const (
 	underneath            // C and C++ of PyTorch, the interpreter, the C library: nobody's line
 )
 
-// classOf tells whose code a frame is of. A frame is written "function (file:line)"; one without a file is a name that somebody chose.
+// classOf tells whose code a frame is of. A frame is written "function (file:line)", an extension's "function (module.so)"; one without a
+// file is a name that somebody chose.
 func classOf(frame string) frameClass {
 	open := strings.LastIndex(frame, " (")
 	if open < 0 || !strings.HasSuffix(frame, ")") {
@@ -27,6 +28,9 @@ func classOf(frame string) frameClass {
 	file, number := place, ""
 	if colon := strings.LastIndexByte(place, ':'); colon >= 0 {
 		file, number = place[:colon], place[colon+1:]
+	}
+	if isModule(place) {
+		return userCode
 	}
 	line, _ := strconv.Atoi(number)
 	file = strings.ReplaceAll(file, `\`, "/")
@@ -42,6 +46,9 @@ func classOf(frame string) frameClass {
 	}
 	return userCode
 }
+
+// isModule says whether the place of a frame is an extension of torch, whose function the hook names where it is the innermost.
+func isModule(place string) bool { return strings.HasSuffix(place, ".so") && !strings.Contains(place, "/") }
 
 // isPython says whether a file is Python's, a notebook's cell ("<ipython-input-3>", "<stdin>") included.
 func isPython(file string) bool {

@@ -17,7 +17,10 @@ func TestClassOf(t *testing.T) {
 		"clone (/home/u/model.py:7)":                userCode,
 		"run_model (/home/u/torch/run.py:7)":        userCode,
 		"my_op(at::Tensor) (/home/u/ext/op.cpp:33)": userCode,
-		"a name": userCode,
+		"a name":                   userCode,
+		"ours::alpha (fused.so)":   userCode,
+		"+0x1a2b0 (fused.so)":      userCode,
+		"gemm (/opt/lib/fused.so)": underneath,
 		"forward (/v/lib/python3.12/site-packages/x.py:1)":       installed,
 		"forward (C:\\v\\Lib\\site-packages\\torch\\nn\\l.py:1)": installed,
 		"run (/usr/lib/python3.11/threading.py:9)":               installed,
@@ -72,4 +75,10 @@ func TestShownFrames(t *testing.T) {
 	tracker.opt.AllFrames = true
 	got := tracker.Frames(tracker.StackOf(104))
 	assert.That(t, len(got) == 4, "all frames: %q", got)
+}
+
+// TestUserLineOfExtension: the line of what an extension allocates is that which calls it.
+func TestUserLineOfExtension(t *testing.T) {
+	frames := []string{"ours::alpha (fused.so)", "forward (/v/site-packages/fused/op.py:7)", "main (/j/train.py:9)"}
+	assert.Equal(t, UserLine(frames), "/j/train.py:9")
 }

@@ -129,6 +129,9 @@ func UserLine(frames []string) string {
 			continue
 		}
 		place := strings.TrimSuffix(frame[open+2:], ")")
+		if isModule(place) {
+			continue // it has no line; that which calls it does
+		}
 		switch classOf(frame) {
 		case userCode:
 			return place

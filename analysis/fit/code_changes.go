@@ -245,7 +245,7 @@ func withoutForeach(h *History) *edit {
 // A smaller batch has so many parts of so many of what grows with it.
 const batchParts, batchOf = 7, 8
 
-// smallerBatch makes what grows with the batch smaller.
+// smallerBatch makes what grows with the batch smaller, workspaces of convolutions too: those that go within their pass.
 func smallerBatch(h *History) *edit {
 	parameters := map[int64]bool{}
 	for i := range h.blocks {
@@ -259,13 +259,19 @@ func smallerBatch(h *History) *edit {
 		if !b.plain || parameters[b.bytes] || b.bytes < batchOf*512 {
 			continue
 		}
+		grows := false
 		switch b.category {
 		case attribution.Activations, attribution.Loss, attribution.Inputs:
-			e.resize(int32(i), b.bytes/batchOf*batchParts)
+			grows = true
+		case attribution.Copies:
+			grows = e.kept(int32(i))
 		case attribution.Temporaries:
-			if b.pass >= 0 && h.passes[b.pass].name != "optimizer" {
-				e.resize(int32(i), b.bytes/batchOf*batchParts)
-			}
+			grows = b.pass >= 0 && h.passes[b.pass].name != "optimizer"
+		case attribution.Workspace:
+			grows = b.pass >= 0 && b.free < h.passes[b.pass].to
+		}
+		if grows {
+			e.resize(int32(i), b.bytes/batchOf*batchParts)
 		}
 	}
 	return e

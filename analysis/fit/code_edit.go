@@ -78,6 +78,14 @@ func (e *edit) revive(i int32, before int32) {
 	}
 }
 
+// keepUntil lets a block live until before an event. It is at an address of its own, as its recorded one may be another block's by then.
+func (e *edit) keepUntil(i, before int32) {
+	b := &e.blocks[i]
+	e.left[b.alloc], e.left[b.free] = true, true
+	addr := e.newCopy(i, b.alloc)
+	e.ops = append(e.ops, op{before: before, frees: true, block: i, addr: addr})
+}
+
 // empty says whether nothing was changed.
 func (e *edit) empty() bool { return len(e.claims) == 0 }
 

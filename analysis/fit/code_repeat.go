@@ -27,7 +27,7 @@ func (e *edit) checkpointCall(c *call) {
 }
 
 // keepInput lets what the module was called with live until its backward is over, where nothing else saved it: the caller frees it when the
-// module returns. It is at an address of its own, as its recorded one may be another block's by then.
+// module returns.
 func (e *edit) keepInput(c *call) {
 	over := int32(0)
 	for _, i := range c.saved {
@@ -41,9 +41,7 @@ func (e *edit) keepInput(c *call) {
 		}
 		b := &e.blocks[i]
 		if b.plain && b.alloc < first.alloc && b.round == first.round && b.pass >= 0 && e.passes[b.pass].name == "forward" {
-			e.left[b.alloc], e.left[event] = true, true
-			addr := e.newCopy(i, b.alloc)
-			e.ops = append(e.ops, op{before: over, frees: true, block: i, addr: addr})
+			e.keepUntil(i, over)
 		}
 	}
 }

@@ -106,7 +106,7 @@ func (o *recordOptions) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.NoTrace, "no-trace", false, "run the job on memprof's allocator and record nothing")
 	flags.BoolVar(&o.Serve, "serve", false, "also serve cudaMalloc and other calls of the CUDA API (CuPy, JAX, CUDA programs; not NCCL, NVSHMEM, UCX)")
 	flags.StringVar(&o.Attribution, "attribution", "modules", "`what` to record about each allocation: modules (with phases and labels), phases, or none")
-	flags.StringVar(&o.Stacks, "stacks", "none", "call `stacks` to record with each allocation: python or none")
+	flags.StringVar(&o.Stacks, "stacks", "none", "call `stacks` to record with each allocation: python, with the innermost function of a torch extension, or none")
 	flags.BoolVar(&o.RequireTensors, "require-tensors", false, "do not start the job if the torch shim cannot be built")
 	flags.StringVar(&o.Shim, "shim", "", "use the torch shim in this `file`, built by memprof doctor hooks build")
 	flags.StringVar(&o.MemorySaver, "memory-saver", "auto", "what import torch_memory_saver gives: memprof (memprof's own), installed (the library), or auto: `which` is installed, else memprof's")

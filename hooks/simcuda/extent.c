@@ -41,9 +41,14 @@ static bool take_slot(struct sim_extent *extent) {
   return true;
 }
 
+// The file is sparse, so it grows by much at a time.
 static bool make_room(struct CUctx_st *device, uint64_t size) {
+  const uint64_t step = (uint64_t)16 << 30, needed = device->end + size;
   const int file = sim_memfd(device);
-  return file >= 0 && ftruncate(file, (off_t)(device->end + size)) == 0;
+  if (file < 0 || needed <= device->length) return file >= 0;
+  if (ftruncate(file, (off_t)(needed + step)) != 0) return false;
+  device->length = needed + step;
+  return true;
 }
 
 CUresult sim_extent_create(struct CUctx_st *device, uint64_t size, struct sim_extent **out) {

@@ -41,6 +41,7 @@ struct CUctx_st {
   dev_t file_system;   // of the memfd
   ino_t inode;         // of the memfd; 0 until the first extent
   uint64_t end;        // where the next extent of the memfd starts
+  uint64_t length;     // of the memfd, at least end
   uint64_t used;       // bytes of live extents
   uint32_t retained;   // references to the primary context
   uint32_t peers;      // devices whose memory this one can access, a bit each

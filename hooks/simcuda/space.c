@@ -125,15 +125,30 @@ static bool whole_mappings(uint64_t addr, uint64_t size, size_t *first, size_t *
   return true;
 }
 
+static uint64_t end_of(size_t mapping) { return mappings.items[mapping].addr + mappings.items[mapping].size; }
+
+// The host accesses memory for every device, so a page is accessible if it is to one device.
+static int protection_of(const struct range *range) { return range->writers != 0 ? PROT_READ | PROT_WRITE : range->readers != 0 ? PROT_READ : PROT_NONE; }
+
+// Of mappings that lie side by side and have one protection, the one behind the last: the kernel is called once for all of them.
+static size_t run_end(size_t first, size_t end) {
+  size_t i = first + 1;
+  while (i < end && mappings.items[i].addr == end_of(i - 1) && protection_of(&mappings.items[i]) == protection_of(&mappings.items[first])) i++;
+  return i;
+}
+
 CUresult sim_unmap(uint64_t addr, uint64_t size) {
   size_t first, count;
   if (containing(&reservations, addr) == NULL) return CUDA_ERROR_INVALID_VALUE;
   if (!whole_mappings(addr, size, &first, &count)) return CUDA_ERROR_INVALID_VALUE;
-  for (size_t i = first; i < first + count; i++) {
-    struct range *range = &mappings.items[i];
-    if (hold((void *)(uintptr_t)range->addr, range->size, MAP_FIXED) == MAP_FAILED) return CUDA_ERROR_UNMAP_FAILED;
-    range->extent->mappings--;
-    sim_extent_release(range->extent);
+  for (size_t i = first; i < first + count;) {
+    const size_t end = run_end(i, first + count);
+    const uint64_t start = mappings.items[i].addr;
+    if (hold((void *)(uintptr_t)start, end_of(end - 1) - start, MAP_FIXED) == MAP_FAILED) return CUDA_ERROR_UNMAP_FAILED;
+    for (; i < end; i++) {
+      mappings.items[i].extent->mappings--;
+      sim_extent_release(mappings.items[i].extent);
+    }
   }
   erase(&mappings, first, count);
   return CUDA_SUCCESS;
@@ -150,9 +165,11 @@ CUresult sim_protect(uint64_t addr, uint64_t size, int device, int flags) {
     struct range *range = &mappings.items[i];
     range->readers = (flags & CU_MEM_ACCESS_FLAGS_PROT_READ) != 0 ? range->readers | bit : range->readers & ~bit;
     range->writers = flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? range->writers | bit : range->writers & ~bit;
-    // The host accesses memory for every device, so a page is accessible if it is to one device.
-    int protection = range->writers != 0 ? PROT_READ | PROT_WRITE : range->readers != 0 ? PROT_READ : PROT_NONE;
-    if (mprotect((void *)(uintptr_t)range->addr, range->size, protection) != 0) return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  for (size_t i = first, end; i < first + count; i = end) {
+    const uint64_t start = mappings.items[i].addr;
+    end = run_end(i, first + count);
+    if (mprotect((void *)(uintptr_t)start, end_of(end - 1) - start, protection_of(&mappings.items[i])) != 0) return CUDA_ERROR_OUT_OF_MEMORY;
   }
   return CUDA_SUCCESS;
 }

@@ -10,7 +10,7 @@ import statistics
 
 import in_turns
 import zoo_run
-from checks.suite import JOBS, PYTHON, Failed, alone
+from checks.suite import JOBS, PYTHON, UNDER, Failed, alone
 
 POLICIES = {"classic": [], "compact": zoo_run.COMPACT}
 FIRST = 90  # iterations until plans are made and hold, and pages of compact stay where they are
@@ -18,7 +18,6 @@ TURNS, OF_ITERATIONS = 4, 10
 ROOM = 124 * (1 << 30)
 MOST = 0.01  # of a step, by which compact may be longer
 MOST_IRREGULAR = {"moe": 0.03}  # the same of a job whose iterations differ: its experts get other numbers of tokens in each
-UNDER = 'LD_PRELOAD="$0:$LD_PRELOAD" exec "$@"'  # for sh: $0 is the library to load before the hook, "$@" the job
 
 
 def library(suite):

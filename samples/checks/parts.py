@@ -26,7 +26,7 @@ PARTS = (
     ("policy", "streams", "readings", "shared_card"),
     ("processes", "parallel"),
     ("readers", "leaks", "dry"),
-    ("irregular_steps",),
+    ("irregular",),
     ("zoo_small", "zoo_classic", "zoo_first_iterations"),
     ("zoo_four_allocators",),
     ("zoo_steps", "how_many_resnet50", "how_many_gpt2"),

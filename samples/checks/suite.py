@@ -19,6 +19,8 @@ HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 JOBS = os.path.relpath(os.path.join(HERE, "jobs"))
 PYTHON = "python3" if shutil.which("python3") == sys.executable else sys.executable
 
+UNDER = 'LD_PRELOAD="$0:$LD_PRELOAD" exec "$@"'  # for sh: $0 is the library to load before the hook, "$@" the job
+FIRST = 20  # iterations that jobs in turns train beforehand
 CONTEXT = 1 << 30  # bytes of the card for a CUDA context, its modules and libraries, with room to spare
 
 CASES = {}
@@ -130,11 +132,12 @@ class Suite:
             if wrong:
                 raise Failed(wrong)
 
-    def rounds(self, name, job, kinds, memory, pairs=2, seconds=15):
+    def rounds(self, name, job, kinds, memory, pairs=2, seconds=15, preload=None):
         """The rounds of jobs of several kinds in turns (in_turns.measure), whose losses must agree. None: the card has no room.
 
         `kinds` is {kind: flags of record, or for unrecorded jobs the text of PYTORCH_CUDA_ALLOC_CONF, None without}. A job
-        uses at most `memory` bytes of the card, and its context.
+        uses at most `memory` bytes of the card, and its context. `preload` is own_time.library(): recorded jobs then
+        write the times of their calls into the hook to their recordings' paths with ".times".
         """
         pairs = min(pairs, int(self.free() / (len(kinds) * (memory + CONTEXT))))
         if pairs == 0:
@@ -149,10 +152,12 @@ class Suite:
                 if isinstance(flags, str):
                     env["PYTORCH_CUDA_ALLOC_CONF"] = flags
                 elif flags is not None:
-                    command = [self.memprof, "record", "-q", "--force", "-o", path, *flags, "--", *command]
+                    env.update(OWN_TIME=path + ".times")
+                    under = ["sh", "-c", UNDER, preload] if preload else []
+                    command = [self.memprof, "record", "-q", "--force", "-o", path, *flags, "--", *under, *command]
                 jobs[kind].append(in_turns.Job(command, path + ".err", env))
         try:
-            rounds = in_turns.measure(jobs, 20, seconds)
+            rounds = in_turns.measure(jobs, FIRST, seconds)
         except in_turns.Stopped as stopped:
             raise Failed(f"{name}: {stopped}") from None
         finally:

@@ -22,11 +22,13 @@ static inline void *gpu_symbol(const char *name) {
   return found;
 }
 
-// dlsym's result goes through memory: ISO C has no conversion to a function pointer.
-#define GPU_CALL(pointer, name)                   \
-  do {                                            \
-    void *found_symbol = gpu_symbol(name);        \
-    memcpy(&(pointer), &found_symbol, sizeof(pointer)); \
+// Looked up once: the name is a constant. dlsym's result goes through memory: ISO C has no conversion to a function pointer.
+#define GPU_CALL(pointer, name)                          \
+  do {                                                   \
+    static void *_Atomic known_symbol;                   \
+    void *found_symbol = known_symbol;                   \
+    if (found_symbol == NULL) known_symbol = found_symbol = gpu_symbol("" name); \
+    memcpy(&(pointer), &found_symbol, sizeof(pointer));  \
   } while (0)
 
 // Makes the context of device 0 current, as a framework does before it allocates.

@@ -15,9 +15,11 @@
 #include "base/options.h"
 #include "memprof.h"
 #include "spool/context.h"
+#include "watch/extensions.h"
 #include "watch/python_frames.h"
 
-enum { DEEPEST = 256, STEPS = 1024, LONGEST = 1400 };
+// A network of hundreds of modules has thousands of steps. What a thread does not use of its tables takes no memory.
+enum { DEEPEST = 256, STEPS = 8192, PLACES = 4096, LONGEST = 1400 };
 
 _Atomic(enum callers) callers_state;
 
@@ -27,11 +29,19 @@ struct step {
   uint32_t from, to;
 };
 
+// Where the C++ stack of an allocation ends: calls from one line of Python by other ways mostly have other depths.
+struct place {
+  uintptr_t end;
+  uint32_t from, to;  // the stack in Python, and with the frame of an extension
+};
+
 struct thread {
   struct python_frame frames[DEEPEST];  // of the last allocation, outermost first
   uint32_t nodes[DEEPEST];              // of the stack up to each of them
   size_t depth;
   struct step steps[STEPS];
+  struct place places[PLACES];
+  uint64_t asked, unwound;  // allocations while there are extensions
 };
 
 static __thread struct thread *this_thread;
@@ -85,6 +95,7 @@ static bool text_of(const struct python_frame *frame, bool wait, char fresh[LONG
   pthread_mutex_unlock(&lock);
   *kept = known != NULL;
   if (known != NULL) return true;
+  extensions_look();  // what calls an extension for the first time is met for the first time
   const bool pinned = python_frame_pin(frame, wait);
   if (!python_frame_text(frame, fresh, LONGEST)) return false;
   *text = ours(fresh) ? NULL : fresh;
@@ -105,6 +116,21 @@ static uint32_t step(struct thread *thread, uint32_t from, const struct python_f
   if (to == 0) to = from;
   if (lasts) *known = (struct step){*frame, from, to};
   *kept &= lasts;
+  return to;
+}
+
+// The stack `from` with the innermost frame of an extension in the C++ stack, which ends at `end`. An eighth of the allocations are unwound
+// at most: more would be a job whose stacks end everywhere, as recursion makes them.
+static uint32_t with_extension(struct thread *thread, uint32_t from, uintptr_t end) {
+  struct place *known = &thread->places[((end >> 4) * 0x9e3779b97f4a7c15u ^ from * 0xc2b2ae3d27d4eb4fu) >> 20 & (PLACES - 1)];
+  thread->asked++;
+  if (known->end == end && known->from == from) return known->to;
+  if (thread->unwound > PLACES && thread->unwound > thread->asked / 8) return from;
+  thread->unwound++;
+  char text[LONGEST];
+  uint32_t to = extension_frame(text, sizeof text) ? memprof_stack_node(from, text) : from;
+  if (to == 0) to = from;
+  *known = (struct place){end, from, to};
   return to;
 }
 
@@ -143,6 +169,7 @@ void callers_take(bool wait) {
     if (kept) known = at + 1;
   }
   thread->depth = known;
+  if (node != 0 && extensions_loaded()) node = with_extension(thread, node, (uintptr_t)__builtin_frame_address(0));
   context_set_stack(node);
 }
 

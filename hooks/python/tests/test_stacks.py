@@ -1,6 +1,7 @@
 """Python stacks of allocations, in processes that run on the simulated GPU."""
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -26,6 +27,34 @@ from memprof import _calls
 hook = _calls.Hook()
 def allocate(size=256):
     return hook.memprof_malloc(size, 0, None)
+"""
+
+EXTENSION = """
+#include <cstddef>
+extern "C" void *memprof_malloc(size_t, int, void *);
+#define KEEP __attribute__((noinline))                           // in the stack
+#define USE(...) asm volatile("" ::__VA_ARGS__ : "memory")      // no tail call
+namespace at {
+KEEP void *empty(int size) { void *block = memprof_malloc((size_t)size, 0, nullptr); USE("r"(block)); return block; }
+}
+namespace ours {
+KEEP void *alpha(size_t size) { char own[600]; void *block = memprof_malloc(size, 0, nullptr); USE("r"(own), "r"(block)); return block; }
+template <class T> struct Beta {
+  KEEP void *operator()(T size) { void *block = memprof_malloc((size_t)size, 0, nullptr); USE("r"(block)); return block; }
+};
+template struct Beta<int>;
+template <class T> KEEP T *through_header(int size) { T *block = (T *)at::empty(size); USE("r"(block)); return block; }
+template void *through_header<void>(int);
+KEEP static void *hidden(size_t size) { char own[300]; void *block = memprof_malloc(size, 0, nullptr); USE("r"(own), "r"(block)); return block; }
+}
+extern "C" void call(int way, int size) {
+  if (way == 0) ours::alpha(256 + size);
+  else if (way == 1) ours::Beta<int>()(256 + size);
+  else if (way == 2) ours::hidden(256 + size);
+  else ours::through_header<void>(256 + size);
+}
+static void nameless(int size) { ours::hidden(256 + size); }
+extern "C" { void (*entry)(int) = nameless; }
 """
 
 
@@ -210,6 +239,42 @@ class StacksTest(unittest.TestCase):
             """
         )
         self.assertEqual(self.stacks_of_names(events), [["<module>", "allocate"]])
+
+    @unittest.skipUnless(shutil.which("c++"), "no C++ compiler")
+    def test_functions_of_extensions(self):
+        """Of an extension of torch the innermost function is named, for each way that one line of Python takes to it."""
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+
+        def build(name, text, *arguments):
+            path = os.path.join(folder.name, name)
+            command = ["c++", "-O1", "-fPIC", "-shared", "-x", "c++", "-", "-x", "none", "-Wl,--no-as-needed", *arguments, "-o", path]
+            subprocess.run(command, input=text, text=True, check=True)
+            return path
+
+        torch = build("libc10.so", "", "-Wl,-soname,libc10.so")
+        extension = build("fused.cpython-311.so", EXTENSION, torch, LIBRARY, "-Wl,-rpath," + folder.name)
+        build("plain.so", EXTENSION, LIBRARY)  # needs nothing of torch
+        events = self.record(
+            f"""
+            allocate()
+            plain = ctypes.CDLL({os.path.join(folder.name, "plain.so")!r})
+            plain.call(0, 0)
+            fused = ctypes.CDLL({extension!r})
+            for way in (0, 1, 2, 0, 3):
+                for _ in range(20): fused.call(way, 100 * way)
+            ctypes.CFUNCTYPE(None, ctypes.c_int)(ctypes.c_void_p.in_dll(fused, "entry").value)(7)
+            allocate()
+            """
+        )
+        names = [spool.stack_of(events, e)[-1] for e in events if e["kind"] == "alloc"]
+        self.assertRegex(names.pop(0), r"^allocate \(.*job.py:")
+        self.assertRegex(names.pop(0), r"^<module> \(.*job.py:")
+        self.assertRegex(names.pop(), r"^allocate \(.*job.py:")
+        self.assertRegex(names.pop(), r"^\+0x[0-9a-f]+ \(fused.so\)$")  # none of the functions has a symbol
+        functions = ["ours::alpha", "ours::Beta<int>::operator()", "call", "ours::alpha", "ours::through_header<void>"]
+        self.assertEqual(names, [name + " (fused.so)" for name in functions for _ in range(20)])
+        self.assertEqual(len([e for e in events if e["kind"] == "stack"]), 12)
 
     def test_while_python_goes_down(self):
         events = self.record(
