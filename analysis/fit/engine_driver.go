@@ -18,6 +18,9 @@ import (
 // one, as of a large cache, ends before captures begin.
 const readSpan = int64(2 * time.Millisecond)
 
+// mostDriverLists bounds the lists whose graphs are counted at each reading: an engine has a few.
+const mostDriverLists = 64
+
 // driverReading is the driver's memory at a reading, and how many graphs there were, by list.
 type driverReading struct {
 	time, bytes int64
@@ -30,19 +33,26 @@ type driverReader struct {
 	reserved int64
 	others   int64            // of other libraries
 	graphs   map[string]int64 // instantiated, by list
+	seen     map[string]int64 // a copy, which readings have
 	captured []string         // lists of captures that have ended: the next event says that their graphs are instantiated
-	readings []driverReading
-	most     driverReading // the greatest
+	readings []driverReading  // none is below the one before
 }
 
 // before takes the next event before the reader does.
 func (d *driverReader) before(e *trace.Event) {
 	for len(d.times) > 0 && d.times[0].Time < e.Time {
-		d.read(d.times[0])
+		if d.times[0].Bytes <= accounting.LargestCard {
+			d.read(d.times[0])
+		}
 		d.times = d.times[1:]
 	}
 	for _, list := range d.captured {
-		d.graphs[list]++
+		if d.graphs[list] > 0 || len(d.graphs) < mostDriverLists {
+			d.graphs[list]++
+		}
+	}
+	if len(d.captured) > 0 {
+		d.seen = maps.Clone(d.graphs)
 	}
 	d.captured = d.captured[:0]
 }
@@ -66,20 +76,25 @@ func (d *driverReader) after(e *trace.Event, device int32, libraries int64) {
 	}
 }
 
-// read keeps a reading. Of those without a capture between them the first and the last count.
+// read keeps a reading. The driver's memory grows, so that one above the next has memory of a call that had not returned, as of a large cache:
+// it goes, but for two alike in a row behind captures, after which the driver's memory shrank.
 func (d *driverReader) read(at accounting.Used) {
-	d.settle()
-	if n := len(d.readings); n > 1 && maps.Equal(d.readings[n-1].graphs, d.graphs) && maps.Equal(d.readings[n-2].graphs, d.graphs) {
-		d.readings = d.readings[:n-1]
+	now := driverReading{at.Time, at.Bytes - d.reserved - d.others, d.seen}
+	if now.bytes <= 0 { // the process is over
+		return
 	}
-	d.readings = append(d.readings, driverReading{at.Time, at.Bytes - d.reserved - d.others, maps.Clone(d.graphs)})
-}
-
-// settle takes the newest reading for the greatest, if it is. No event took it back.
-func (d *driverReader) settle() {
-	if n := len(d.readings); n > 0 && d.readings[n-1].bytes >= d.most.bytes {
-		d.most = d.readings[n-1]
+	n := len(d.readings)
+	for ; n > 0 && d.readings[n-1].bytes > now.bytes; n-- {
+		if len(d.seen) > 0 && n > 1 && d.readings[n-2].bytes == d.readings[n-1].bytes {
+			return
+		}
 	}
+	d.readings = d.readings[:n]
+	same := func(r driverReading) bool { return r.bytes == now.bytes && maps.Equal(r.graphs, now.graphs) }
+	if n > 1 && same(d.readings[n-1]) && same(d.readings[n-2]) { // the first and the last of them count
+		n--
+	}
+	d.readings = append(d.readings[:n], now)
 }
 
 // driverRate is how the driver's memory grew with graphs of a list.
@@ -151,8 +166,10 @@ func (d *driverReader) between(i int) map[string]int64 {
 
 // graphDriver divides the driver's memory: what it keeps for graphs, of all sizes of their lists, and the rest.
 func (p *Plan) graphDriver(d *driverReader) {
-	if d.settle(); d.most.bytes > 0 { // events may say it twice: one of what the driver took may come after a reading that has it already
-		p.Driver = d.most.bytes
+	var last driverReading
+	if n := len(d.readings); n > 0 { // events may say it twice: one of what the driver took may come after a reading that has it already
+		last = d.readings[n-1]
+		p.Driver = last.bytes
 	}
 	rates := d.rates()
 	shapes := map[string]int64{} // captured, by list
@@ -171,13 +188,10 @@ func (p *Plan) graphDriver(d *driverReader) {
 		graphs := d.graphs[l.Name] * sizes / shapes[l.Name] // a shape in pieces has several
 		l.Driver = rate.of(graphs)
 		all += l.Driver
-		recorded += rate.of(d.most.graphs[l.Name] * int64(l.Captured) / shapes[l.Name])
+		recorded += rate.of(last.graphs[l.Name] * int64(l.Captured) / shapes[l.Name])
 		if missing := graphs - d.graphs[l.Name]*int64(l.Captured)/shapes[l.Name]; missing > 0 {
 			margin += driverRate{grown: rate.spans * page, graphs: rate.graphs}.of(missing)
 		}
-	}
-	if p.DriverUnknown == "" && recorded > p.Driver {
-		p.DriverUnknown = "the readings grew by more with captures than the driver has"
 	}
 	if p.DriverUnknown != "" {
 		for i := range p.Lists {
@@ -185,5 +199,5 @@ func (p *Plan) graphDriver(d *driverReader) {
 		}
 		return
 	}
-	p.Driver, p.DriverGraphs, p.Margin = p.Driver-recorded, all, p.Margin+margin
+	p.Driver, p.DriverGraphs, p.Margin = max(0, p.Driver-recorded), all, p.Margin+margin
 }

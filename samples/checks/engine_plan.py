@@ -13,8 +13,8 @@ OFF, TOKENS = 0.02, 0.99
 
 
 def engine(output):
-    """The tokens of the job's cache, its bytes, and those of its graphs."""
-    found = re.search(r"^engine: (\d+) tokens, (\d+) bytes of KV cache, (\d+) of graphs$", output, re.M)
+    """The tokens of the job's cache, its bytes, those of its graphs, and those that were free at the end."""
+    found = re.search(r"^engine: (\d+) tokens, (\d+) bytes of KV cache, (\d+) of graphs, (\d+) free$", output, re.M)
     if not found:
         raise Failed(f"the job said nothing of its engine:\n{output[-2000:]}")
     return tuple(int(number) for number in found.groups())
@@ -48,6 +48,9 @@ def engine_plan(suite):
                      f"{mib(plan['graphs'])} / {mib(graphs)} / {mib(plan['graphs_estimate_of_vllm'])} MiB, off by {off:+.2%}", f"{OFF:.0%}")
         if abs(off) > OFF:
             raise Failed(f"{shape}: graphs of {plan['graphs']} bytes were predicted, {graphs} are there")
+        parts = ("activations", "driver", "driver_for_graphs", "other_libraries", "other_processes", "margin")
+        suite.figure(f"engine plan, {what}: free after these starts; planned {', '.join(part.replace('_', ' ') for part in parts)}",
+                     f"{mib(min(of[3] for of in held))}; {', '.join(str(mib(plan[part])) for part in parts)} MiB")
         tokens = min(of[0] for of in held)
         suite.figure(f"engine plan, {what}: starts with the advised cache, tokens", f"{STARTS} of {STARTS}, {tokens}; planned {plan['kv_tokens']}")
         if abs(tokens - plan["kv_tokens"]) > 16:

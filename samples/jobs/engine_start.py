@@ -207,7 +207,8 @@ def main():
         for _ in range(3):
             engine.serve(opts.tokens)
     torch.cuda.synchronize()
-    print("engine: %d tokens, %d bytes of KV cache, %d of graphs" % (slots, slots * engine.token_bytes() + states, in_pool), flush=True)
+    said = (slots, slots * engine.token_bytes() + states, in_pool, torch.cuda.mem_get_info()[0])
+    print("engine: %d tokens, %d bytes of KV cache, %d of graphs, %d free" % said, flush=True)
 
 
 if __name__ == "__main__":
