@@ -270,8 +270,9 @@ func withoutForeach(h *History) *edit {
 // A smaller batch has so many parts of so many of what grows with it.
 const batchParts, batchOf = 7, 8
 
-// smallerBatch makes what grows with the batch smaller: what modules are called with and save, the loss, temporaries that are as large, or a few
-// times, and workspaces of convolutions, which go within their pass. Others are of operators that have them by the card, as sums over all rows do.
+// smallerBatch makes what grows with the batch smaller: what modules are called with and save, the loss, KV caches, temporaries that are as large, or
+// a few times, and workspaces of convolutions, which go within their pass. Other temporaries are of operators that have them by the card, as sums
+// over all rows do.
 func smallerBatch(h *History) *edit {
 	fixed, grown := map[int64]bool{}, map[int64]bool{}
 	e := h.edit()
@@ -279,7 +280,7 @@ func smallerBatch(h *History) *edit {
 		switch b := &h.blocks[i]; b.category {
 		case attribution.Weights, attribution.Gradients:
 			fixed[b.bytes] = true
-		case attribution.Activations, attribution.Loss, attribution.Inputs:
+		case attribution.Activations, attribution.Loss, attribution.Inputs, attribution.KVCache:
 			grown[b.bytes] = true
 		case attribution.Copies:
 			grown[b.bytes] = grown[b.bytes] || e.kept(int32(i))
@@ -292,7 +293,7 @@ func smallerBatch(h *History) *edit {
 		}
 		grows := false
 		switch b.category {
-		case attribution.Activations, attribution.Loss, attribution.Inputs:
+		case attribution.Activations, attribution.Loss, attribution.Inputs, attribution.KVCache:
 			grows = true
 		case attribution.Copies:
 			grows = e.kept(int32(i))

@@ -312,7 +312,7 @@ func TestChanges(t *testing.T) {
 				}, nothing, nothing)
 				j.free(cache)
 			}
-		}, map[string]int64{}},
+		}, map[string]int64{"batch": 4}},
 		{"keys and values that outlive backward", func(j *script) {
 			cache := int64(0)
 			for range 3 {
@@ -479,13 +479,13 @@ func TestCheckpointOfCheckpoint(t *testing.T) {
 	}
 }
 
-// TestSmallerBatch: of what grows with a batch an eighth goes: what is saved, copies among it, a convolution's workspace, and
+// TestSmallerBatch: of what grows with a batch an eighth goes: what is saved, copies among it, KV caches, a convolution's workspace, and
 // temporaries of three times that size. Weights, their copies, a temporary of another size, the workspace of cuBLAS, which stays, and temporaries of the optimizer do not grow.
 func TestSmallerBatch(t *testing.T) {
 	j := &script{job: newJob()}
 	j.alloc(7, attribution.Weights, "")
 	j.alloc(24, attribution.Copies, "")
-	saved := []int64{j.alloc(80, attribution.Activations, ""), j.alloc(40, attribution.Copies, "")}
+	saved := []int64{j.alloc(80, attribution.Activations, ""), j.alloc(40, attribution.Copies, ""), j.alloc(48, attribution.KVCache, "")}
 	j.phase("backward", func() {
 		j.alloc(32, attribution.Workspace, "")
 		j.free(j.alloc(160, attribution.Workspace, ""), j.alloc(136, attribution.Temporaries, ""), j.alloc(240, attribution.Temporaries, ""))
@@ -493,5 +493,5 @@ func TestSmallerBatch(t *testing.T) {
 	})
 	j.phase("optimizer", func() { j.free(j.alloc(16, attribution.Temporaries, "")) })
 	e := smallerBatch(j.history(t))
-	assert.Equal(t, e.requested()/mib, int64(7+24+70+35+32+140+136+210), "requested, MiB")
+	assert.Equal(t, e.requested()/mib, int64(7+24+70+35+42+32+140+136+210), "requested, MiB")
 }
