@@ -479,8 +479,9 @@ func TestCheckpointOfCheckpoint(t *testing.T) {
 	}
 }
 
-// TestSmallerBatch: of what grows with a batch an eighth goes: what is saved, copies among it, KV caches, a convolution's workspace, and
-// temporaries of three times that size. Weights, their copies, a temporary of another size, the workspace of cuBLAS, which stays, and temporaries of the optimizer do not grow.
+// TestSmallerBatch: of what grows with a batch an eighth goes: what is saved, copies among it, KV caches, a convolution's workspace, and temporaries
+// of three times that size. Weights, their copies, a temporary of another size, the workspace of cuBLAS, which stays, and temporaries of the
+// optimizer do not grow.
 func TestSmallerBatch(t *testing.T) {
 	j := &script{job: newJob()}
 	j.alloc(7, attribution.Weights, "")
