@@ -177,7 +177,7 @@ var kinds = [KindLost + 1]kindRow{
 	KindDeviceUsed: {name: "device_used", says: "the used memory of a device was read", requested: "all memory of the device", provided: "used", context: "without an arena: by whom", fields: "all pid"},
 	KindMapFailed:  {name: "map_failed", says: "the device refused to map pages inside an arena again", addr: "start", requested: "refused by the device"},
 	KindStack:      {name: "stack", says: "a node of the tree of call stacks", requested: "number of the node, from 1", provided: "number of its parent, 0: none", context: "the frame", form: formText},
-	KindLabel:      {name: "label", says: "what a live chunk holds", addr: "chunk", context: "what it holds", fields: "category name workspace workspace_most"},
+	KindLabel:      {name: "label", says: "what a live chunk holds", addr: "chunk", context: "what it holds", fields: "category name optimizer workspace workspace_most"},
 	KindStatistics: {
 		name: "statistics", says: "the sums of an allocator that is observed",
 		addr: "greatest provided so far", requested: "reserved", provided: "provided", context: "the native allocator", form: formText,

@@ -24,6 +24,9 @@ func (r *reader) label(e *trace.Event, at int32) {
 	if words.Get("category") == attribution.Optimizer.String() {
 		name := words.Get("name")
 		r.states[name[strings.LastIndexByte(name, '.')+1:]] = true
+		if kind := words.Get("optimizer"); kind != "" {
+			r.optimizers[kind] = true
+		}
 	}
 	if of, ok := r.live[e.Addr]; ok && words.Get("workspace_most") != "" {
 		r.guesses = append(r.guesses, guess{at: at, result: of, request: -1, most: words.Count("workspace_most", 0)})

@@ -111,31 +111,48 @@ func (e *edit) remake(i int32, b *block, step int32) {
 	}
 }
 
-// withoutGrad frees what modules make in a forward of which a backward frees nothing, as soon as two more of their blocks are there.
+// withoutGrad frees what modules make in a forward of which a backward frees nothing, as soon as two more of their blocks are there. A forward that
+// leaves less than a quarter of it has no_grad, and returns that, as a KV cache.
 func withoutGrad(h *History) *edit {
 	e, saved := h.edit(), h.saved()
 	if !h.trains() || len(saved) == 0 { // what forward makes goes elsewhere
 		return e
 	}
-	before := make([]int32, 0, 2) // the newest blocks of a module in the forward at hand
-	at := int32(-1)
-	for i := range h.blocks {
-		b := &h.blocks[i]
-		if b.module == "" || b.pass < 0 || h.passes[b.pass].name != "forward" || saved[b.pass] {
-			continue
+	for from := 0; from < len(h.blocks); {
+		to := from + 1
+		for to < len(h.blocks) && h.blocks[to].pass == h.blocks[from].pass {
+			to++
 		}
-		if b.pass != at {
-			at, before = b.pass, before[:0]
+		if pass := h.blocks[from].pass; pass >= 0 && h.passes[pass].name == "forward" && !saved[pass] {
+			e.passWithoutGrad(pass, int32(from), int32(to))
 		}
-		if len(before) == 2 {
-			if old := &h.blocks[before[0]]; old.plain && old.free > h.passes[at].to && old.category != attribution.Copies && old.category != attribution.KVCache {
-				e.cut(before[0], b.alloc)
-			}
-			before = append(before[:0], before[1])
-		}
-		before = append(before, int32(i))
+		from = to
 	}
 	return e
+}
+
+// passWithoutGrad changes one forward, whose blocks are [from, to).
+func (e *edit) passWithoutGrad(pass, from, to int32) {
+	var made, left []int32 // by modules; and of that, what lives on
+	all, lasting := int64(0), int64(0)
+	for i := from; i < to; i++ {
+		b := &e.blocks[i]
+		if b.module == "" {
+			continue
+		}
+		made, all = append(made, i), all+b.bytes
+		if b.plain && b.free > e.passes[pass].to && b.category != attribution.Copies && b.category != attribution.KVCache {
+			left, lasting = append(left, int32(len(made)-1)), lasting+b.bytes
+		}
+	}
+	if 4*lasting < all {
+		return
+	}
+	for _, k := range left {
+		if int(k)+2 < len(made) {
+			e.cut(made[k], e.blocks[made[k+2]].alloc)
+		}
+	}
 }
 
 // saved says of which forwards a backward frees something.
@@ -186,9 +203,15 @@ func (h *History) temporariesOfForeach() (all []int32) {
 	return all
 }
 
-// hasFused says whether torch has a fused step for an optimizer with such states: Adam and AdamW, and SGD, which has momentum or none.
+// hasFused says whether torch has a fused step for the optimizers: Adam and AdamW, and SGD, which has momentum or none. A recording that lacks their
+// classes has the names of their states.
 func (h *History) hasFused() bool {
-	adam := h.states["exp_avg"] && h.states["exp_avg_sq"] && !h.states["mu_product"]
+	for kind := range h.optimizers {
+		if kind != "Adam" && kind != "AdamW" && kind != "SGD" {
+			return false
+		}
+	}
+	adam := h.states["exp_avg"] && h.states["exp_avg_sq"]
 	for state := range h.states {
 		switch state {
 		case "momentum_buffer":
@@ -215,14 +238,16 @@ func fusedStep(h *History) *edit {
 }
 
 // temporariesOfOne are the temporaries of one parameter that torch's optimizers without a fused step have at a time, with foreach=False, by a
-// state that only they keep: Adagrad, RMSprop, Adamax, Adadelta and NAdam.
-var temporariesOfOne = map[string]int{"sum": 1, "square_avg": 1, "exp_inf": 1, "acc_delta": 2, "mu_product": 2}
+// state that only they keep, of Adagrad, RMSprop, Adamax and Adadelta, or by their class.
+var temporariesOfOne = map[string]int{"sum": 1, "square_avg": 1, "exp_inf": 1, "acc_delta": 2, "NAdam": 2}
 
 // withoutForeach lets the temporaries of one parameter live at a time, as one block.
 func withoutForeach(h *History) *edit {
 	e, most := h.edit(), 0
-	for state := range h.states {
-		most = max(most, temporariesOfOne[state])
+	for _, names := range []map[string]bool{h.states, h.optimizers} {
+		for name := range names {
+			most = max(most, temporariesOfOne[name])
+		}
 	}
 	if most == 0 {
 		return e
@@ -245,28 +270,35 @@ func withoutForeach(h *History) *edit {
 // A smaller batch has so many parts of so many of what grows with it.
 const batchParts, batchOf = 7, 8
 
-// smallerBatch makes what grows with the batch smaller, workspaces of convolutions too: those that go within their pass.
+// smallerBatch makes what grows with the batch smaller: what modules are called with and save, the loss, KV caches, temporaries that are as large, or
+// a few times, and workspaces of convolutions, which go within their pass. Other temporaries are of operators that have them by the card, as sums
+// over all rows do.
 func smallerBatch(h *History) *edit {
-	parameters := map[int64]bool{}
-	for i := range h.blocks {
-		if b := &h.blocks[i]; b.category == attribution.Weights || b.category == attribution.Gradients {
-			parameters[b.bytes] = true
-		}
-	}
+	fixed, grown := map[int64]bool{}, map[int64]bool{}
 	e := h.edit()
 	for i := range h.blocks {
+		switch b := &h.blocks[i]; b.category {
+		case attribution.Weights, attribution.Gradients:
+			fixed[b.bytes] = true
+		case attribution.Activations, attribution.Loss, attribution.Inputs, attribution.KVCache:
+			grown[b.bytes] = true
+		case attribution.Copies:
+			grown[b.bytes] = grown[b.bytes] || e.kept(int32(i))
+		}
+	}
+	for i := range h.blocks {
 		b := &h.blocks[i]
-		if !b.plain || parameters[b.bytes] || b.bytes < batchOf*512 {
+		if !b.plain || fixed[b.bytes] || b.bytes < batchOf*512 {
 			continue
 		}
 		grows := false
 		switch b.category {
-		case attribution.Activations, attribution.Loss, attribution.Inputs:
+		case attribution.Activations, attribution.Loss, attribution.Inputs, attribution.KVCache:
 			grows = true
 		case attribution.Copies:
 			grows = e.kept(int32(i))
 		case attribution.Temporaries:
-			grows = b.pass >= 0 && h.passes[b.pass].name != "optimizer"
+			grows = b.pass >= 0 && h.passes[b.pass].name != "optimizer" && fewTimes(b.bytes, grown)
 		case attribution.Workspace:
 			grows = b.pass >= 0 && b.free < h.passes[b.pass].to
 		}
@@ -275,4 +307,14 @@ func smallerBatch(h *History) *edit {
 		}
 	}
 	return e
+}
+
+// fewTimes says whether bytes are as many as one of the sizes, or two to four times as many, or so many times fewer.
+func fewTimes(bytes int64, sizes map[int64]bool) bool {
+	for times := int64(1); times <= 4; times++ {
+		if sizes[bytes*times] || bytes%times == 0 && sizes[bytes/times] {
+			return true
+		}
+	}
+	return false
 }

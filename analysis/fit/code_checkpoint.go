@@ -45,14 +45,15 @@ func kindOf(module string) string {
 	return bare + "*"
 }
 
-// kinds are the modules that saved most for backward, at the peak.
+// kinds are the modules that saved most for backward, at the peak, but for what is in a checkpoint.
 func (h *History) kinds() []kind {
 	var all []kind
+	repeated := h.repeated()
 	for depth := 1; depth <= maxDepth; depth++ {
 		sums, examples := map[string]int64{}, map[string]string{}
 		for i := range h.blocks {
 			b := &h.blocks[i]
-			if savedForBackward(b) && b.plain && h.atPeak(b) {
+			if savedForBackward(b) && b.plain && h.atPeak(b) && !repeated[b.module] {
 				if name, ok := prefix(b.module, depth); ok {
 					of := kindOf(name)
 					sums[of] += b.bytes
@@ -72,6 +73,17 @@ func (h *History) kinds() []kind {
 		return cmp.Or(cmp.Compare(y.bytes, x.bytes), cmp.Compare(x.depth, y.depth), cmp.Compare(x.name, y.name))
 	})
 	return all[:min(len(all), mostModules)]
+}
+
+// repeated are the modules at work in a backward: they are in a checkpoint.
+func (h *History) repeated() map[string]bool {
+	found := map[string]bool{}
+	for i := range h.blocks {
+		if b := &h.blocks[i]; b.module != "" && b.pass >= 0 && h.passes[b.pass].name == "backward" {
+			found[b.module] = true
+		}
+	}
+	return found
 }
 
 // savedForBackward says whether a block can be one that backward has a use for. Where an encoder is called first, what it saved lasts beyond

@@ -21,6 +21,8 @@ type History struct {
 	lags    []lag
 	states  map[string]bool // names of what the optimizer keeps for a parameter
 
+	optimizers map[string]bool // their classes, where the recording has them
+
 	origins map[int32]origin // by context
 	stacks  map[int64]string // by node: the innermost frame of attention, or "code"
 }
@@ -52,7 +54,7 @@ type pass struct {
 
 // ReadHistory reads the history of a process; lives are the categories of its allocations.
 func ReadHistory(source trace.Source, text func(int32) string, lives *attribution.Lives) (*History, error) {
-	h := &History{text: text, states: map[string]bool{}, origins: map[int32]origin{}, stacks: map[int64]string{}}
+	h := &History{text: text, states: map[string]bool{}, optimizers: map[string]bool{}, origins: map[int32]origin{}, stacks: map[int64]string{}}
 	r := reader{History: h, lives: lives, live: map[int64]int32{}, freed: map[int64]lag{}, pooled: map[int32]bool{}}
 	for e, err := range trace.Events(source) {
 		if err != nil {

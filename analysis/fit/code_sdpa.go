@@ -97,7 +97,7 @@ func (e *edit) redundant(a *attention, copies []int32) []int32 {
 		b := &e.blocks[i]
 		for k := i - 1; e.inside(a, k); k-- {
 			source := &e.blocks[k]
-			if source.free < b.alloc || e.kept(k) || source.bytes%b.bytes != 0 {
+			if source.free < b.alloc || source.free > b.free || e.kept(k) || source.bytes%b.bytes != 0 {
 				continue
 			}
 			if _, ok := room[k]; !ok {
@@ -145,7 +145,7 @@ func (e *edit) keepNarrow(a *attention, copies []int32, softmax int32) {
 		first--
 	}
 	for i := first; i < copies[0] && wide > 0; i++ {
-		if b := &e.blocks[i]; b.plain && !e.kept(i) && b.free > e.blocks[copies[0]].alloc && 2*b.bytes <= wide {
+		if b := &e.blocks[i]; b.plain && b.free > e.blocks[copies[0]].alloc && b.free < e.blocks[copies[0]].free && 2*b.bytes <= wide {
 			e.keepUntil(i, e.blocks[copies[0]].free)
 			wide -= 2 * b.bytes
 		}

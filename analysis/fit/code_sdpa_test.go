@@ -12,6 +12,7 @@ import (
 type fused struct {
 	*script
 	passing []int64 // freed at the end of forward
+	lasting []int64 // and behind backward
 }
 
 func (f *fused) saved(size int64) int64 { return f.alloc(size, attribution.Activations, "h.attn") }
@@ -74,14 +75,16 @@ func TestFused(t *testing.T) {
 			softmax, values := f.softmax(40), f.saved(10)
 			return [][]int64{{f.result(10)}, {values, softmax}, {key, query}}
 		}, 10 + 10 + 10 + 10},
-		{"a module that calls its last layer: the result is a view", func(f *fused) [][]int64 {
+		{"a module that calls its last layer, and a workspace that stays: the result is a view", func(f *fused) [][]int64 {
 			packed := f.alloc(30, attribution.Activations, "h.attn.qkv")
+			f.lasting = append(f.lasting, f.alloc(20, attribution.Workspace, "h.attn"))
 			query, key := f.saved(10), f.saved(10)
 			softmax, result := f.softmax(40), f.result(10)
 			f.part(10, ".out")
 			return [][]int64{{result}, {packed, softmax}, {key, query}}
-		}, 30 + 10},
-		{"math backend in two bytes: it computes in four", func(f *fused) [][]int64 {
+		}, 30 + 20 + 10},
+		{"math backend in two bytes: it computes in four, and a workspace stays", func(f *fused) [][]int64 {
+			f.lasting = append(f.lasting, f.alloc(10, attribution.Workspace, "h.attn"))
 			f.part(10, ".query")
 			f.part(20, ".key_value")
 			f.temporary(20)
@@ -90,7 +93,7 @@ func TestFused(t *testing.T) {
 			softmax, values := f.softmax(160), f.saved(20)
 			f.temporary(20)
 			return [][]int64{{f.result(10)}, {values, softmax}, {key, query}}
-		}, 10 + 20 + 10},
+		}, 10 + 10 + 20 + 10},
 		{"a KV cache: queries keep the packed projection", func(f *fused) [][]int64 {
 			f.part(30, ".qkv")
 			f.passing = append(f.passing, f.alloc(10, attribution.KVCache, "h.attn"))
@@ -132,6 +135,7 @@ func fusedJob(forwards ...func(f *fused) [][]int64) *script {
 			}
 			j.free(loss)
 		})
+		j.free(f.lasting...)
 	}
 	return j
 }

@@ -258,12 +258,15 @@ func (j *script) liveAtEnd(t *testing.T, e *edit) int {
 }
 
 // steps is a job whose optimizer has so many temporaries of 20 MiB, and states of these names.
-func (j *script) steps(temporaries int, states ...string) {
+func (j *script) steps(temporaries int, states ...string) { j.stepsOf("", temporaries, states...) }
+
+// stepsOf is the same where the recording has the optimizer's class.
+func (j *script) stepsOf(class string, temporaries int, states ...string) {
 	j.phase("forward", func() { j.alloc(10, attribution.Other, "a") })
 	j.phase("backward", func() {})
 	j.phase("optimizer", func() {
 		for _, name := range states {
-			j.add(trace.KindLabel, trace.Event{}, "category=optimizer\tname="+name)
+			j.add(trace.KindLabel, trace.Event{}, "category=optimizer\tname="+name+"\toptimizer="+class)
 		}
 		var made []int64
 		for range temporaries {
@@ -309,7 +312,7 @@ func TestChanges(t *testing.T) {
 				}, nothing, nothing)
 				j.free(cache)
 			}
-		}, map[string]int64{}},
+		}, map[string]int64{"batch": 4}},
 		{"keys and values that outlive backward", func(j *script) {
 			cache := int64(0)
 			for range 3 {
@@ -429,6 +432,9 @@ func TestChanges(t *testing.T) {
 		{"of SGD", func(j *script) { j.steps(8) }, map[string]int64{"fused": 8 * 20}},
 		{"of an optimizer without a fused step", func(j *script) { j.steps(8, "0.weight.square_avg") }, map[string]int64{"foreach": 7 * 20}},
 		{"of Adadelta, two of a parameter", func(j *script) { j.steps(8, "0.weight.square_avg", "0.weight.acc_delta") }, map[string]int64{"foreach": 6 * 20}},
+		{"of NAdam, which keeps what Adam keeps", func(j *script) { j.stepsOf("NAdam", 8, "0.weight.exp_avg", "0.weight.exp_avg_sq") }, map[string]int64{"foreach": 6 * 20}},
+		{"of RAdam, of whose temporaries nothing is known", func(j *script) { j.stepsOf("RAdam", 8, "0.weight.exp_avg", "0.weight.exp_avg_sq") }, map[string]int64{}},
+		{"of AdamW", func(j *script) { j.stepsOf("AdamW", 8, "0.weight.exp_avg", "0.weight.exp_avg_sq") }, map[string]int64{"fused": 8 * 20}},
 		{"of an optimizer that is not torch's", func(j *script) { j.steps(8, "0.weight.row") }, map[string]int64{}},
 		{"of one parameter after another", func(j *script) { j.steps(3, "0.weight.exp_avg", "0.weight.exp_avg_sq") }, map[string]int64{}},
 	}
@@ -439,19 +445,54 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// TestSmallerBatch: of what grows with a batch an eighth goes: what is saved, copies among it, and a convolution's workspace. Weights, their copies,
-// the workspace of cuBLAS, which stays, and temporaries of the optimizer do not grow.
+// TestNoGradIsThere: a teacher returns a tenth of what it makes, and no advice is about that. Without no_grad it leaves most of it.
+func TestNoGradIsThere(t *testing.T) {
+	for _, c := range []struct{ made, lasting int64 }{{90, 10}, {10, 90}} {
+		j := &script{job: newJob()}
+		var saved, out int64
+		j.phase("forward", func() {
+			out = j.alloc(c.lasting, attribution.Activations, "teacher.0")
+			made := j.alloc(c.made, attribution.Temporaries, "teacher.0")
+			j.free(made, j.alloc(1, attribution.Temporaries, "teacher.1"))
+		})
+		j.phase("optimizer", func() {})
+		j.phase("forward", func() { saved = j.alloc(10, attribution.Activations, "student.0") })
+		j.phase("backward", func() { j.free(saved) })
+		j.free(out)
+		assert.Equal(t, withoutGrad(j.history(t)).empty(), c.lasting < c.made, "nothing to advise")
+	}
+}
+
+// TestCheckpointOfCheckpoint: what backward makes again is in a checkpoint, and no kind of modules.
+func TestCheckpointOfCheckpoint(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		j := &script{job: newJob()}
+		var saved int64
+		j.phase("forward", func() { saved = j.alloc(40, attribution.Activations, "h.0") })
+		j.phase("backward", func() {
+			if again {
+				j.free(j.alloc(20, attribution.Temporaries, "h.0"))
+			}
+			j.free(saved)
+		})
+		assert.Equal(t, len(j.history(t).kinds()) == 0, again, "no kinds of modules")
+	}
+}
+
+// TestSmallerBatch: of what grows with a batch an eighth goes: what is saved, copies among it, KV caches, a convolution's workspace, and temporaries
+// of three times that size. Weights, their copies, a temporary of another size, the workspace of cuBLAS, which stays, and temporaries of the
+// optimizer do not grow.
 func TestSmallerBatch(t *testing.T) {
 	j := &script{job: newJob()}
 	j.alloc(7, attribution.Weights, "")
 	j.alloc(24, attribution.Copies, "")
-	saved := []int64{j.alloc(80, attribution.Activations, ""), j.alloc(40, attribution.Copies, "")}
+	saved := []int64{j.alloc(80, attribution.Activations, ""), j.alloc(40, attribution.Copies, ""), j.alloc(48, attribution.KVCache, "")}
 	j.phase("backward", func() {
 		j.alloc(32, attribution.Workspace, "")
-		j.free(j.alloc(160, attribution.Workspace, ""))
+		j.free(j.alloc(160, attribution.Workspace, ""), j.alloc(136, attribution.Temporaries, ""), j.alloc(240, attribution.Temporaries, ""))
 		j.free(saved...)
 	})
 	j.phase("optimizer", func() { j.free(j.alloc(16, attribution.Temporaries, "")) })
 	e := smallerBatch(j.history(t))
-	assert.Equal(t, e.requested()/mib, int64(7+24+70+35+32+140), "requested, MiB")
+	assert.Equal(t, e.requested()/mib, int64(7+24+70+35+42+32+140+136+210), "requested, MiB")
 }

@@ -247,7 +247,7 @@ class DryRunTest(DryRunCase):
     )
     def test_a_step_of_a_scaler_is_taken(self, events):
         labels = [e["context"] for e in events if e["kind"] == "label"]
-        self.assertTrue(any("category=optimizer" in text for text in labels), labels)
+        self.assertTrue(any("category=optimizer" in text and "optimizer=AdamW" in text for text in labels), labels)
 
     def test_what_scripts_ask_of_a_device(self):
         checkpoint = tempfile.NamedTemporaryFile(suffix=".pt")

@@ -40,9 +40,9 @@ class LabelsTest(pretend.ScriptTest):
             """,
             """
             [(2048, 'weights bias'), (1024, 'weights fc.weight'), (4096, 'weights mean'), (8192, 'inputs 0'), (12288, 'inputs mask')]
-            [(16384, 'gradients fc.weight'), (20480, 'gradients bias'), (24576, 'optimizer fc.weight.exp_avg')]
+            [(16384, 'gradients fc.weight'), (20480, 'gradients bias'), (24576, 'optimizer fc.weight.exp_avg\\toptimizer=SGD')]
             [(16384, 'gradients fc.weight'), (20480, 'gradients bias')]
-            [(16384, 'gradients fc.weight'), (32768, 'optimizer fc.weight.exp_avg')]
+            [(16384, 'gradients fc.weight'), (32768, 'optimizer fc.weight.exp_avg\\toptimizer=SGD')]
             [(36864, 'weights bias'), (1024, 'weights fc.weight'), (4096, 'weights mean'), (8192, 'inputs 0'), (12288, 'inputs mask')]
             """,
         )

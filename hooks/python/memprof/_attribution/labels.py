@@ -93,16 +93,16 @@ class Labels:
         self._optimizers = {}  # id of an optimizer: its _Optimizer
         self._names = {}  # id of a parameter: (weak reference to it, name)
         self._names_kept = 10000  # at more, those of dead parameters are dropped
-        self._contexts = {}  # (category, name): number of the context
+        self._contexts = {}  # (category, name, kind of optimizer): number of the context
         self._made = deque(maxlen=BREADTH)  # weak references to tensors that outermost modules returned
 
-    def context(self, category, name):
-        key = category, name
+    def context(self, category, name, optimizer=""):
+        key = category, name, optimizer
         number = self._contexts.get(key)
         if number is None:
             if len(self._contexts) > 100000:  # a job may make new names without end
                 self._contexts.clear()
-            number = self._contexts[key] = _hook.context(category=category, name=name)
+            number = self._contexts[key] = _hook.context(category=category, name=name, optimizer=optimizer)
         return number
 
     @_hook.harmless
@@ -125,10 +125,10 @@ class Labels:
     def moved(self, places):
         return places.moved(self._plain)
 
-    def _add(self, batch, tensor, category, name):
+    def _add(self, batch, tensor, category, name, optimizer=""):
         addresses = addresses_of(tensor, self._plain)
         for address in addresses:
-            batch.add(address, self.context(category, name))
+            batch.add(address, self.context(category, name, optimizer))
         return addresses
 
     def _name(self, tensor):
@@ -168,10 +168,10 @@ class Labels:
         if len(state) == known.states and not known.places.moved(self._plain):
             return
         known.states, known.places = len(state), Places()
-        batch = Batch()
+        batch, kind = Batch(), type(optimizer).__name__  # NAdam keeps the same for a parameter as Adam
         for parameter, values in state.items():
             for name, tensor in tensors_in(values, self._name(parameter), self._plain):
-                addresses = self._add(batch, tensor, "optimizer", name)
+                addresses = self._add(batch, tensor, "optimizer", name, kind)
                 if addresses:  # step counters are on the host
                     known.places.note(tensor, addresses)
         batch.send()
