@@ -180,7 +180,7 @@ func (p *Plan) graphDriver(d *driverReader) {
 	for i := range p.Lists {
 		l := &p.Lists[i]
 		rate, known := rates[l.Name]
-		if !known {
+		if !known || shapes[l.Name] == 0 { // graphs without a request of their own are no shapes
 			p.DriverUnknown = "no readings of what is in use before and after captures of " + l.Name
 			break
 		}
