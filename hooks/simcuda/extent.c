@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 struct slot {
@@ -41,13 +42,16 @@ static bool take_slot(struct sim_extent *extent) {
   return true;
 }
 
-// The file is sparse, so it grows by much at a time.
+// The file is sparse, so it grows by much at a time, up to the limit of the process: a signal ends one that goes beyond.
 static bool make_room(struct CUctx_st *device, uint64_t size) {
   const uint64_t step = (uint64_t)16 << 30, needed = device->end + size;
   const int file = sim_memfd(device);
   if (file < 0 || needed <= device->length) return file >= 0;
-  if (ftruncate(file, (off_t)(needed + step)) != 0) return false;
-  device->length = needed + step;
+  struct rlimit limit;
+  uint64_t length = needed + step;
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && length > limit.rlim_cur) length = needed;
+  if (ftruncate(file, (off_t)length) != 0) return false;
+  device->length = length;
   return true;
 }
 
