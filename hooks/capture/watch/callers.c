@@ -18,8 +18,7 @@
 #include "watch/extensions.h"
 #include "watch/python_frames.h"
 
-// A network of hundreds of modules has thousands of steps. What a thread does not use of its tables takes no memory.
-enum { DEEPEST = 256, STEPS = 8192, PLACES = 4096, LONGEST = 1400 };
+enum { DEEPEST = 256, LEAST_STEPS = 1024, MOST_STEPS = 1 << 16, LONGEST = 1400 };
 
 _Atomic(enum callers) callers_state;
 
@@ -29,19 +28,17 @@ struct step {
   uint32_t from, to;
 };
 
-// Where the C++ stack of an allocation ends: calls from one line of Python by other ways mostly have other depths.
-struct place {
-  uintptr_t end;
-  uint32_t from, to;  // the stack in Python, and with the frame of an extension
+// Steps by their hash, each in the first place behind it that was free: one without code. Half of the places are free.
+struct table {
+  struct step *places;
+  size_t room, used;  // room: 0 or a power of two
 };
 
 struct thread {
   struct python_frame frames[DEEPEST];  // of the last allocation, outermost first
   uint32_t nodes[DEEPEST];              // of the stack up to each of them
   size_t depth;
-  struct step steps[STEPS];
-  struct place places[PLACES];
-  uint64_t asked, unwound;  // allocations while there are extensions
+  struct table steps;
 };
 
 static __thread struct thread *this_thread;
@@ -103,39 +100,77 @@ static bool text_of(const struct python_frame *frame, bool wait, char fresh[LONG
   return true;
 }
 
+// The place of a step: it has the step, or is free.
+static struct step *place_of(const struct table *table, uint32_t from, const struct python_frame *frame) {
+  for (size_t at = hash(frame, from);; at++) {
+    struct step *place = &table->places[at & (table->room - 1)];
+    if (place->frame.code == 0 || (place->from == from && same(&place->frame, frame))) return place;
+  }
+}
+
+// Makes room for another step. False: there is none. No step is given up for another: to find it again takes longest.
+static bool has_room(struct table *table) {
+  if (2 * table->used < table->room) return true;
+  if (table->room == MOST_STEPS) return false;
+  struct table larger = {.room = table->room == 0 ? LEAST_STEPS : 2 * table->room, .used = table->used};
+  larger.places = calloc(larger.room, sizeof *larger.places);
+  if (larger.places == NULL) return false;
+  for (size_t i = 0; i < table->room; i++) {
+    const struct step *step = &table->places[i];
+    if (step->frame.code != 0) *place_of(&larger, step->from, &step->frame) = *step;
+  }
+  free(table->places);
+  *table = larger;
+  return true;
+}
+
+static bool known_step(const struct table *table, uint32_t from, const struct python_frame *frame, uint32_t *to) {
+  const struct step *place = table->room == 0 ? NULL : place_of(table, from, frame);
+  if (place == NULL || place->frame.code == 0) return false;
+  *to = place->to;
+  return true;
+}
+
+static void keep(struct table *table, uint32_t from, const struct python_frame *frame, uint32_t to) {
+  if (!has_room(table)) return;
+  *place_of(table, from, frame) = (struct step){*frame, from, to};
+  table->used++;
+}
+
 // The number of the stack in which `frame` is called from `from`; `from` itself if the frame is left out. *kept becomes false if that
 // may be another number next time.
 static uint32_t step(struct thread *thread, uint32_t from, const struct python_frame *frame, bool wait, bool *kept) {
-  struct step *known = &thread->steps[hash(frame, from) % STEPS];
-  if (known->from == from && same(&known->frame, frame)) return known->to;
+  uint32_t to;
+  if (known_step(&thread->steps, from, frame, &to)) return to;
   char fresh[LONGEST];
   const char *text;
   bool lasts;
   if (!text_of(frame, wait, fresh, &text, &lasts)) return from;
-  uint32_t to = text == NULL ? from : memprof_stack_node(from, text);
+  to = text == NULL ? from : memprof_stack_node(from, text);
   if (to == 0) to = from;
-  if (lasts) *known = (struct step){*frame, from, to};
+  if (lasts) keep(&thread->steps, from, frame, to);
   *kept &= lasts;
   return to;
 }
 
-// The stack `from` with the innermost frame of an extension in the C++ stack, which ends at `end`. An eighth of the allocations are unwound
-// at most: more would be a job whose stacks end everywhere, as recursion makes them.
+// The stack `from` with the innermost frame of an extension in the C++ stack, which ends at `end`: calls from one line of Python by other
+// ways mostly have other depths. It is kept as a step from a frame whose code is there, where no code object is. Unwinding takes
+// microseconds: what cannot be kept is not unwound.
 static uint32_t with_extension(struct thread *thread, uint32_t from, uintptr_t end) {
-  struct place *known = &thread->places[((end >> 4) * 0x9e3779b97f4a7c15u ^ from * 0xc2b2ae3d27d4eb4fu) >> 20 & (PLACES - 1)];
-  thread->asked++;
-  if (known->end == end && known->from == from) return known->to;
-  if (thread->unwound > PLACES && thread->unwound > thread->asked / 8) return from;
-  thread->unwound++;
+  const struct python_frame frame = {.code = end};
+  uint32_t to;
+  if (known_step(&thread->steps, from, &frame, &to)) return to;
+  if (!has_room(&thread->steps)) return from;
   char text[LONGEST];
-  uint32_t to = extension_frame(text, sizeof text) ? memprof_stack_node(from, text) : from;
+  to = extension_frame(text, sizeof text) ? memprof_stack_node(from, text) : from;
   if (to == 0) to = from;
-  *known = (struct place){end, from, to};
+  keep(&thread->steps, from, &frame, to);
   return to;
 }
 
 static void end_thread(void *thread) {
   this_thread = NULL;  // a later destructor of the thread that allocates makes a new one
+  free(((struct thread *)thread)->steps.places);
   free(thread);
 }
 

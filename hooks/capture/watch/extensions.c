@@ -117,10 +117,11 @@ static bool extends_torch(const struct object *object, const ElfW(Dyn) * dynamic
 
 static int see(struct dl_phdr_info *info, size_t size, void *first_seen) {
   bool *first = first_seen;
-  if (size >= offsetof(struct dl_phdr_info, dlpi_subs) + sizeof info->dlpi_subs && *first) {
+  if (*first) {
+    const bool counted = size >= offsetof(struct dl_phdr_info, dlpi_subs) + sizeof info->dlpi_subs;
+    if (counted && info->dlpi_adds == loaded && info->dlpi_subs == unloaded) return 1;
+    if (counted) loaded = info->dlpi_adds, unloaded = info->dlpi_subs;
     *first = false;
-    if (info->dlpi_adds == loaded && info->dlpi_subs == unloaded) return 1;
-    loaded = info->dlpi_adds, unloaded = info->dlpi_subs;
     count = 0;
   }
   struct object object;

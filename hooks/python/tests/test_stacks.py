@@ -216,6 +216,17 @@ class StacksTest(unittest.TestCase):
         )
         self.assertEqual(self.stacks_of_names(events), [["<module>", "made_%d" % i, "allocate"] for i in range(300)])
 
+    def test_more_steps_than_a_table_begins_with(self):
+        events = self.record(
+            """
+            scope = {"allocate": allocate}
+            exec("\\n".join("def made_%d(): return allocate()" % i for i in range(3000)), scope)
+            for _ in range(2):
+                for i in range(3000): hook.memprof_free(scope["made_%d" % i](), 0, 0, None)
+            """
+        )
+        self.assertEqual(self.stacks_of_names(events), 2 * [["<module>", "made_%d" % i, "allocate"] for i in range(3000)])
+
     def test_beside_the_module(self):
         events = self.record(
             """
