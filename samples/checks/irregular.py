@@ -1,6 +1,6 @@
 """Steps of jobs whose iterations differ: compact beside torch's expandable segments and classic.
 
-Where the card waits for the host, equal processes differ by up to a tenth, and a ratio of their steps cannot tell two percent.
+Where the card waits for the host, equal processes differ by up to a tenth, and a ratio of their steps does not show two percent.
 There a step is longer by what the host does more of: the time in the hook's calls, driver calls and waits included, which differs
 by less than a hundredth of a step between processes. Where the card is the bottleneck, that time is hidden and the ratio is exact.
 """
@@ -41,9 +41,9 @@ def in_hook(paths, steps):
     return statistics.median(min(of) for of in later) / 1e6 * len(jobs[0]) / steps
 
 
-def tells(rounds, kinds, most):
-    """Whether jobs of one kind differ by less than the bound leaves: then the ratio of steps tells."""
-    known = [in_turns.apart(rounds[kind]) for kind in kinds]
+def steady(rounds, base, most):
+    """Whether jobs of one kind differ by less than the bound leaves: then the ratio of steps decides, else the time in the hook."""
+    known = [in_turns.apart(rounds[kind]) for kind in ("compact", base)]
     return None not in known and max(known) <= most - 1
 
 
@@ -61,12 +61,12 @@ class Compared:
         suite.figure(f"{name}: in the hook's calls, classic / compact", text, f"{100 * (OF_EXPANDABLE - 1):.0f} %")
 
     def wrong(self):
-        all_told = True
-        for base, most in (("expandable", OF_EXPANDABLE), ("classic", OF_CLASSIC)):
-            told = tells(self.rounds, ("compact", base), most)
-            all_told = all_told and told
-            yield self.suite.compared(self.name, "compact", base, self.rounds, *((str(most), most) if told else ("the hook's calls tell",)))
-        if not all_told and self.more > OF_EXPANDABLE - 1:
+        bounds = {"expandable": OF_EXPANDABLE, "classic": OF_CLASSIC}
+        decided = {base: steady(self.rounds, base, most) for base, most in bounds.items()}
+        for base, most in bounds.items():
+            bound = (str(most), most) if decided[base] else ("by the time in the hook",)
+            yield self.suite.compared(self.name, "compact", base, self.rounds, *bound)
+        if not all(decided.values()) and self.more > OF_EXPANDABLE - 1:
             yield f"{self.name}: under compact the hook takes {100 * self.more:.2f} % of a step more than under classic"
         yield self.foretold()
 
@@ -75,9 +75,9 @@ class Compared:
         suite, recording = self.suite, os.path.join(self.suite.work, f"{self.name}-classic-0")
         rows = json.loads(suite.run([suite.memprof, "fit", "--json", recording]).stdout)["rows"]
         [row] = [row for row in rows if row["preset"] == "compact" and not row["handle"] and row["trim"] == "never"]
-        told = tells(self.rounds, ("compact", "classic"), 1 + FORETOLD)
-        measured = in_turns.ratio(self.rounds["compact"], self.rounds["classic"])[0] if told else 1 + self.more
-        by = "steps" if told else "the time in the hook"
+        by, measured = "the time in the hook", 1 + self.more
+        if steady(self.rounds, "classic", 1 + FORETOLD):
+            by, measured = "steps", in_turns.ratio(self.rounds["compact"], self.rounds["classic"])[0]
         suite.figure(f"{self.name}: compact / classic, predicted by fit and measured by {by}", f"{1 + row['slowdown']:.3f} and {measured:.3f}", f"{FORETOLD} apart")
         if abs(1 + row["slowdown"] - measured) > FORETOLD:
             return f"{self.name}: fit predicts {1 + row['slowdown']:.3f} of classic's step under compact, measured {measured:.3f}"

@@ -25,7 +25,7 @@ PARTS = (
     ("pause", "colocated"),
     ("policy", "streams", "readings", "shared_card"),
     ("processes", "parallel"),
-    ("readers", "leaks", "dry"),
+    ("readers", "leaks", "dry", "torch_memory"),
     ("irregular",),
     ("zoo_small", "zoo_classic", "zoo_first_iterations"),
     ("zoo_four_allocators",),

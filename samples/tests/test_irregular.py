@@ -48,7 +48,7 @@ class IrregularTest(unittest.TestCase):
         with self.assertRaisesRegex(Failed, "48, 23 iterations were timed"):
             irregular.in_hook([paths[0], self.times("compact", 1, [*first, 1, 1, 1])], FIRST + 4)
 
-    def test_steps_of_steady_jobs_tell(self):
+    def test_steps_decide_for_steady_jobs(self):
         steady = {"expandable": [[[100.0], [100.0]]] * 2, "classic": [[[100.0], [101.0]]] * 2, "compact": [[[106.0], [106.0]]] * 2}
         self.assertEqual(len(self.wrong(steady)), 3)  # both ratios, and what fit foretold
         self.slowdown = 0.06
@@ -56,7 +56,7 @@ class IrregularTest(unittest.TestCase):
         faster = {**steady, "compact": [[[101.0], [101.0]]] * 2, "classic": [[[104.0], [104.0]]] * 2}
         self.assertEqual(self.wrong(faster), ["job: fit predicts 1.060 of classic's step under compact, measured 0.971"])
 
-    def test_time_in_hook_tells_where_jobs_of_a_kind_differ(self):
+    def test_time_in_hook_decides_where_jobs_of_a_kind_differ(self):
         loose = {"expandable": [[[100.0], [115.0]]] * 2, "classic": [[[100.0], [115.0]]] * 2, "compact": [[[106.0], [120.0]]] * 2}
         self.assertEqual(self.wrong(loose), [])
         self.assertEqual(self.figures[0][1], "3.000 / 3.000 ms of 106.00: +0.00 % of a step")

@@ -33,7 +33,7 @@ static struct object interpreter;          // that Py_IsInitialized is in
 static unsigned long long loaded, unloaded;  // the loader's counts at the last look
 static _Atomic(bool) any;
 
-// libgcc's unwinder and libstdc++'s names. Both are in every process of torch, and are not when the hook is loaded.
+// libgcc's unwinder and libstdc++'s demangler. Every process of torch has both, but not yet when it loads the hook.
 typedef int (*frame_function)(void *context, void *argument);
 typedef char *(*demangle_function)(const char *, char *, size_t *, int *);
 static struct {
