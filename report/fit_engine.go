@@ -28,9 +28,9 @@ func engineCard(p *fit.Plan) layout.Section {
 	s := layout.Section{Title: "What the engine's start takes of the card"}
 	s.Before = layout.Note(fmt.Sprintf("%s, device %d: as PyTorch's own allocator would serve it", plain.Shorten(p.Process, 32), p.Device))
 	s.Columns = []layout.Column{layout.Words("part"), layout.Numbers("bytes"), layout.Numbers("of the card"), layout.Words("meaning")}
-	graphs := "pools, all sizes, as recorded"
+	sizes := "all sizes, as recorded"
 	if p.Predicted {
-		graphs = "pools, all sizes, from the first captured"
+		sizes = "all sizes, from the first captured"
 	}
 	driver := "context, code, unexplained"
 	if p.DriverUnknown != "" {
@@ -48,8 +48,8 @@ func engineCard(p *fit.Plan) layout.Section {
 		{"weights", p.Weights, "and buffers: what stays"},
 		{"workspaces", p.Workspaces, "of cuBLAS"},
 		{"activations", p.Activations, "reserved at most beside what stays" + phase},
-		{"graphs", p.Graphs, graphs},
-		{"driver, for graphs", p.DriverGraphs, graphs[len("pools, "):]},
+		{"graphs", p.Graphs, "pools, " + sizes},
+		{"driver, for graphs", p.DriverGraphs, sizes},
 		{"NCCL", p.NCCL, ""},
 		{"other libraries", p.Libraries, ""},
 		{"driver", p.Driver, driver},
