@@ -74,14 +74,15 @@ else:
     def switch(on):
         for owner, name, wrapped, plain in places:
             setattr(owner, name, wrapped if on else plain)
-        if level == "stacks":
+        if level in ("stacks", "stacks of pairs"):
             memprof.stacks(on)
-alternate("step", switch, steps, 10, 60)
-if level in ("history", "stacks"):
+if level != "stacks of pairs":
+    alternate("step", switch, steps, 10, 60)
+if level in ("history", "stacks", "stacks of pairs"):
     sys.path.insert(0, sys.argv[2])
     import pair
     pairs.library = pair.compiled()
-    alternate("pair", switch, pairs, 200_000, 10)
+    alternate("pair", switch, pairs, 200_000, 30)
 """
 
 LEVELS = {

@@ -389,14 +389,21 @@ STACK_BUDGET = 33  # ns a pair
 
 @alone
 def native_stacks_cost(suite):
-    """What Python stacks add to a pair under torch's own allocator, stacks switched on and off in one process."""
-    job = suite.script("alternate_native", ALTERNATE)
-    directory, done = suite.record("cost_native_stacks", [*job, "stacks", suite.jobs()], "--allocator", "native", "--attribution", "modules", "--stacks", "python")
-    added, error, base = costs(done.stdout)["pair"]
-    suite.figure("pair: native, stacks add", f"{added:.0f} ± {error:.0f} ns to {base:.0f}", f"{STACK_BUDGET} ns")
+    """What Python stacks add to a pair under torch's own allocator and under ours, switched on and off in one process.
+
+    Under torch's it is at most the budget, or what it is under ours where the machine is slower.
+    """
+    job, found = suite.script("alternate_native", ALTERNATE), {}
+    for kind, flags in (("memprof", ()), ("native", ("--allocator", "native"))):
+        directory, done = suite.record("cost_stacks_" + kind, [*job, "stacks of pairs", suite.jobs()], *flags, "--attribution", "modules", "--stacks", "python")
+        found[kind] = costs(done.stdout)["pair"]
+        added, error, base = found[kind]
+        suite.figure(f"pair: {kind}, stacks add", f"{added:.0f} ± {error:.0f} ns to {base:.0f}", f"{STACK_BUDGET} ns" if kind == "native" else "")
     observed(suite, directory)
-    if added - 2 * error > STACK_BUDGET:
-        raise Failed(f"stacks add {added:.0f} ± {error:.0f} ns to a pair")
+    added, error, _ = found["native"]
+    ours, error_of_ours, _ = found["memprof"]
+    if added - 2 * error > max(STACK_BUDGET, ours + 2 * error_of_ours):
+        raise Failed(f"stacks add {added:.0f} ± {error:.0f} ns to a pair, {ours:.0f} ± {error_of_ours:.0f} under memprof's own allocator")
 
 
 RING = ("--allocator", "native", "--stacks", "python", "--ring", "64MiB")

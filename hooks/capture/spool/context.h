@@ -18,8 +18,8 @@ uint32_t context_joined(uint32_t context, uint32_t stack);
 
 // What an allocation of the calling thread belongs to, as a string id, 0 for none.
 static inline uint32_t context_get(void) {
-  const struct context_current now = context_current;
-  return now.stack == 0 ? now.context : context_joined(now.context, now.stack);
+  const uint32_t context = context_current.context, stack = context_current.stack;
+  return stack == 0 ? context : context_joined(context, stack);
 }
 
 // The stack of the calling thread's allocations from now on: a node's number, 0 for none.

@@ -34,11 +34,15 @@ struct table {
   size_t room, used;  // room: 0 or a power of two
 };
 
+// What an allocation reads comes first and lies together: between two allocations the job has filled the caches.
 struct thread {
-  struct python_frame frames[DEEPEST];  // of the last allocation, outermost first
-  uint32_t nodes[DEEPEST];              // of the stack up to each of them
-  size_t depth;
+  size_t depth;         // of `last`
   struct table steps;
+  struct step way;      // the last step into an extension, without code: none yet
+  struct {
+    struct python_frame frame;
+    uint32_t node;  // of the stack up to this frame
+  } last[DEEPEST];  // of the last allocation, outermost first
 };
 
 static __thread struct thread *this_thread;
@@ -159,7 +163,11 @@ static uint32_t step(struct thread *thread, uint32_t from, const struct python_f
 static uint32_t with_extension(struct thread *thread, uint32_t from, uintptr_t end) {
   const struct python_frame frame = {.code = end};
   uint32_t to;
-  if (known_step(&thread->steps, from, &frame, &to)) return to;
+  if (thread->way.from == from && thread->way.frame.code == end) return thread->way.to;
+  if (known_step(&thread->steps, from, &frame, &to)) {
+    thread->way = (struct step){frame, from, to};
+    return to;
+  }
   if (!has_room(&thread->steps)) return from;
   char text[LONGEST];
   to = extension_frame(text, sizeof text) ? memprof_stack_node(from, text) : from;
@@ -194,13 +202,13 @@ void callers_take(bool wait) {
   if (thread == NULL) return;
   size_t at = 0;
   bool kept = true;
-  while (at < depth && at < thread->depth && same(&thread->frames[at], &frames[depth - 1 - at])) at++;
-  uint32_t node = at == 0 ? 0 : thread->nodes[at - 1];
+  while (at < depth && at < thread->depth && same(&thread->last[at].frame, &frames[depth - 1 - at])) at++;
+  uint32_t node = at == 0 ? 0 : thread->last[at - 1].node;
   size_t known = at;  // frames before it may be compared next time
   for (; at < depth; at++) {
     node = step(thread, node, &frames[depth - 1 - at], wait, &kept);
-    thread->frames[at] = frames[depth - 1 - at];
-    thread->nodes[at] = node;
+    thread->last[at].frame = frames[depth - 1 - at];
+    thread->last[at].node = node;
     if (kept) known = at + 1;
   }
   thread->depth = known;

@@ -170,7 +170,7 @@ bool python_frames_readable(bool wait) {
 }
 
 size_t python_frames(struct python_frame *frames, size_t most) {
-  if (!running()) return 0;
+  if (going_down()) return 0;
   object *thread = PyGILState_GetThisThreadState();
   return thread == NULL ? 0 : walk(layout, (uintptr_t)thread, frames, most);
 }
