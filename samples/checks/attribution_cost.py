@@ -82,7 +82,7 @@ if level in ("history", "stacks", "stacks of pairs"):
     sys.path.insert(0, sys.argv[2])
     import pair
     pairs.library = pair.compiled()
-    alternate("pair", switch, pairs, 200_000, 30)
+    alternate("pair", switch, pairs, 200_000, 20 if level == "stacks of pairs" else 10)
 """
 
 LEVELS = {

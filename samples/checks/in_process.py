@@ -395,11 +395,10 @@ def native_stacks_cost(suite):
     """
     job, found = suite.script("alternate_native", ALTERNATE), {}
     for kind, flags in (("memprof", ()), ("native", ("--allocator", "native"))):
-        directory, done = suite.record("cost_stacks_" + kind, [*job, "stacks of pairs", suite.jobs()], *flags, "--attribution", "modules", "--stacks", "python")
+        _, done = suite.record("cost_stacks_" + kind, [*job, "stacks of pairs", suite.jobs()], *flags, "--stacks", "python", "--ring", "64MiB")
         found[kind] = costs(done.stdout)["pair"]
         added, error, base = found[kind]
         suite.figure(f"pair: {kind}, stacks add", f"{added:.0f} ± {error:.0f} ns to {base:.0f}", f"{STACK_BUDGET} ns" if kind == "native" else "")
-    observed(suite, directory)
     added, error, _ = found["native"]
     ours, error_of_ours, _ = found["memprof"]
     if added - 2 * error > max(STACK_BUDGET, ours + 2 * error_of_ours):
