@@ -182,7 +182,7 @@ void pools_of_an_allocator() {
 #endif
 }
 
-size_t gathered = 0;
+size_t gathered = 0, tracked = 0;  // a tracker stays attached for good
 c10::CachingDeviceAllocator::Context gather() {
   gathered++;
   return std::make_shared<c10::GatheredContext>();
@@ -207,8 +207,7 @@ void histories() {
   auto& torch = served();
   using Entry = TraceEntry;
   torch.raw_delete(torch.raw_alloc(512));  // so that memory is mapped
-  size_t tracked = 0;
-  CALL(torch.attachAllocatorTraceTracker([&](const TraceEntry&) { tracked++; }));
+  CALL(torch.attachAllocatorTraceTracker([](const TraceEntry&) { tracked++; }));
   CHECK(!torch.isHistoryEnabled());
   CALL(record(true));
   CHECK(torch.isHistoryEnabled());
