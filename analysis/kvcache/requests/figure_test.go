@@ -187,7 +187,7 @@ func TestSharedPrefixOfThePaper(t *testing.T) {
 		prefix int
 		paper  float64
 	}{{80, 1.67}, {341, 3.58}} {
-		data := func(t *testing.T) kvcache.Source { return Prefixed(synthetic("wmt16")(t), test.prefix) }
+		data := func(t *testing.T) kvcache.Source { return prefixed(synthetic("wmt16")(t), test.prefix) }
 		var rates [2]float64
 		for i, policy := range []string{"oracle", "paged:16"} {
 			rates[i] = setting{data: data, policy: policy, steps: 15_000}.saturated(t).Served.Requests
@@ -228,4 +228,19 @@ func TestChatOfThePaper(t *testing.T) {
 		r := setting{data: data, policy: policy, steps: 20_000}.saturated(t)
 		within(t, policy+": paged sustains times as many, 2 in the paper", paged.Served.Requests/r.Served.Requests, 1.5, 2.4)
 	}
+}
+
+// prefixed puts the same tokens before every prompt: examples, or the instructions of a system. What is behind them
+// is not known to be equal to anything.
+func prefixed(src kvcache.Source, tokens int) kvcache.Source {
+	hashes := []uint64{1} // of the prefix, for all requests
+	return sourceFunc(func() (kvcache.Request, error) {
+		r, err := src.Next()
+		if err != nil {
+			return r, err
+		}
+		r.Prompt += tokens
+		r.Hashes, r.HashTokens = hashes, tokens
+		return r, nil
+	})
 }

@@ -117,24 +117,6 @@ func Paced(src kvcache.Source, pace Pace) kvcache.Source {
 	})
 }
 
-// Prefixed puts the same tokens before every prompt: examples, or the instructions of a system. What is behind them
-// is not known to be equal to anything.
-func Prefixed(src kvcache.Source, tokens int) kvcache.Source {
-	hashes := []uint64{1} // of the prefix, for all requests
-	return sourceFunc(func() (kvcache.Request, error) {
-		r, err := src.Next()
-		if err != nil {
-			return r, err
-		}
-		if len(r.Hashes) > 0 {
-			return r, fmt.Errorf("the content of a prompt is known, and cannot be behind %d other tokens", tokens)
-		}
-		r.Prompt += tokens
-		r.Hashes, r.HashTokens = hashes, tokens
-		return r, nil
-	})
-}
-
 // Bounded leaves out the requests of src whose prompt has more tokens than longest, unless that is 0.
 func Bounded(src kvcache.Source, longest int) kvcache.Source {
 	return sourceFunc(func() (kvcache.Request, error) {
