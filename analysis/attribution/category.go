@@ -2,6 +2,7 @@ package attribution
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/memprof/memprof/analysis/ledger"
 )
@@ -34,7 +35,7 @@ func (c Category) String() string { return categoryNames[c] }
 
 // categoryRules say what each category has: the one rule that [Tracker.Category] goes by. Help prints them.
 var categoryRules = [...]string{"",
-	"labelled: parameters and buffers of modules. Where nothing is labelled, what was made before the first pass and persists",
+	"labelled: parameters and buffers of modules. Where nothing is labelled, what was made before the first pass and persists, or in a phase named load and outlives it",
 	"labelled, or allocated in backward and alive beyond it; where backward is not marked, between forward and the optimizer's step",
 	"labelled, or allocated in the optimizer's step and alive beyond it, or persistent, as large as a parameter, made after a backward and at most four for each",
 	"persistent and no parameter: alive beyond the next iteration, or made outside of passes and alive beyond its own. EMA, caches, kept outputs",
@@ -43,7 +44,7 @@ var categoryRules = [...]string{"",
 	"the output of forward, and what is made of it before backward: logits, log-probabilities",
 	"labelled, or allocated in the data phase and alive beyond it, or made between iterations and gone after them",
 	"of cuBLAS, as large as its workspaces are, few of a size and never freed; of cuDNN, freed before anything else is allocated or freed",
-	"labelled, or made by a module and an argument of later calls in a job without backward",
+	"labelled, or made by a module and an argument of later calls in a job without backward, or made in a phase with kv in its name and alive beyond it",
 	"in pools of CUDA graphs",
 	"labelled",
 	"none of these rules decides",
@@ -89,7 +90,8 @@ func (t *Tracker) Category(b *ledger.Block) Category {
 	case fate == output:
 		return Loss
 	}
-	switch t.Phases.Name(b.Phase) {
+	name := t.Phases.Name(b.Phase)
+	switch name {
 	case "forward":
 		if fate == kept || fate == keptState {
 			return Copies
@@ -101,9 +103,17 @@ func (t *Tracker) Category(b *ledger.Block) Category {
 		return Optimizer
 	case "data":
 		return Inputs
+	case "load":
+		return Weights
+	}
+	if IsKVPhase(name) {
+		return KVCache
 	}
 	return t.outside(b, fate)
 }
+
+// IsKVPhase says whether what a phase makes is a KV cache, by its name.
+func IsKVPhase(name string) bool { return strings.Contains(strings.ToLower(name), "kv") }
 
 // cublasSizes are the workspaces, in bytes, that PyTorch gives cuBLAS for a handle and stream: on Hopper and later, and
 // before; and cuBLASLt. A CUBLAS_WORKSPACE_CONFIG of another size is not known.

@@ -5,6 +5,7 @@ import (
 	"io"
 	"slices"
 
+	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -135,9 +136,12 @@ func (e *edit) requested() (most int64) {
 }
 
 // bytesAtPeak is what the blocks that the change is about requested at the recorded peak.
-func (e *edit) bytesAtPeak() (bytes int64) {
+func (e *edit) bytesAtPeak() int64 { return e.bytesAtPeakOf(attribution.NoCategory) }
+
+// bytesAtPeakOf are those of one category, of all for NoCategory.
+func (e *edit) bytesAtPeakOf(category attribution.Category) (bytes int64) {
 	for i := range e.claims {
-		if b := &e.blocks[i]; e.atPeak(b) {
+		if b := &e.blocks[i]; e.atPeak(b) && (category == attribution.NoCategory || b.category == category) {
 			bytes += b.bytes
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/plain"
 )
 
@@ -109,8 +110,11 @@ func (h *History) candidates() []candidate {
 	if best := h.bestCheckpoint(); best != nil {
 		all = append(all, *best)
 	} else {
-		batch := change{id: "batch", text: fmt.Sprintf("a batch of %d/%d", batchParts, batchOf)}
-		try(batch, smallerBatch(h), true)
+		batch, e := change{id: "batch", text: fmt.Sprintf("a batch of %d/%d", batchParts, batchOf)}, smallerBatch(h)
+		if len(h.passes) == 0 && 2*e.bytesAtPeakOf(attribution.KVCache) > e.bytesAtPeak() { // an engine's, which has its size by itself
+			batch = change{id: "kv-cache", text: fmt.Sprintf("a KV cache of %d/%d; fit --engine says what it can be", batchParts, batchOf)}
+		}
+		try(batch, e, true)
 	}
 	slices.SortStableFunc(all, func(x, y candidate) int {
 		if x.costs != y.costs {

@@ -327,6 +327,10 @@ func TestChanges(t *testing.T) {
 				cache = made
 			}
 		}, map[string]int64{"use-cache": 60}},
+		{"an engine's KV cache", func(j *script) {
+			j.alloc(40, attribution.Weights, "")
+			j.free(j.alloc(64, attribution.KVCache, ""))
+		}, map[string]int64{"kv-cache": 8}},
 		{"scores", func(j *script) {
 			iteration(j, func() []int64 {
 				return []int64{

@@ -298,10 +298,9 @@ func (r *startReader) stays(number int, upTo int) bool {
 // findKV marks the blocks of the KV cache.
 func (r *startReader) findKV() {
 	last := int(r.ops[r.last].block)
-	named := func(b *startBlock) bool { return strings.Contains(strings.ToLower(r.names[b.phase]), "kv") }
 	found := false
 	for i := range r.blocks {
-		if b := &r.blocks[i]; r.stays(i, last) && named(b) {
+		if b := &r.blocks[i]; r.stays(i, last) && attribution.IsKVPhase(r.names[b.phase]) {
 			b.kv, found = true, true
 		}
 	}

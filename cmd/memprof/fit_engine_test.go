@@ -40,7 +40,7 @@ func TestFitEngine(t *testing.T) {
 
 // engineFew and engineAll are starts of samples/jobs/engine_start.py --shape 7b on an H200 (driver 580.159.04, torch 2.11.0+cu130): three graphs of
 // each list with --few 3, and all.
-const engineFew, engineAll = "testdata/engine-few", "testdata/engine-all"
+const engineFew, engineAll = "../../samples/engine/few", "../../samples/engine/all"
 
 // engineLists are those that the job captures.
 const engineLists = "pieces:64..1024/60;whole:1,2,4,8..248/8,256..512/16"

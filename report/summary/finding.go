@@ -72,7 +72,7 @@ func (s *Screen) FindingSection(width int) layout.Section {
 
 // categoriesOfChanges are the categories that changes of a job's code are about, by their IDs; the others are about activations.
 var categoriesOfChanges = map[string]attribution.Category{
-	"use-cache": attribution.KVCache, "chunked-loss": attribution.Loss, "zero-grad": attribution.Gradients, "foreach": attribution.Temporaries,
+	"use-cache": attribution.KVCache, "kv-cache": attribution.KVCache, "chunked-loss": attribution.Loss, "zero-grad": attribution.Gradients, "foreach": attribution.Temporaries,
 	"fused": attribution.Temporaries,
 }
 
