@@ -35,7 +35,7 @@ func (c Category) String() string { return categoryNames[c] }
 
 // categoryRules say what each category has: the one rule that [Tracker.Category] goes by. Help prints them.
 var categoryRules = [...]string{"",
-	"labelled: parameters and buffers of modules. Where nothing is labelled, what was made before the first pass and persists, or in a phase named load and outlives it",
+	"labelled: parameters and buffers of modules. Where nothing is labelled, made before the first pass and persistent, or made in a phase named load and alive beyond it",
 	"labelled, or allocated in backward and alive beyond it; where backward is not marked, between forward and the optimizer's step",
 	"labelled, or allocated in the optimizer's step and alive beyond it, or persistent, as large as a parameter, made after a backward and at most four for each",
 	"persistent and no parameter: alive beyond the next iteration, or made outside of passes and alive beyond its own. EMA, caches, kept outputs",

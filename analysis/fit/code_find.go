@@ -111,8 +111,8 @@ func (h *History) candidates() []candidate {
 		all = append(all, *best)
 	} else {
 		batch, e := change{id: "batch", text: fmt.Sprintf("a batch of %d/%d", batchParts, batchOf)}, smallerBatch(h)
-		if len(h.passes) == 0 && 2*e.bytesAtPeakOf(attribution.KVCache) > e.bytesAtPeak() { // an engine's, which has its size by itself
-			batch = change{id: "kv-cache", text: fmt.Sprintf("a KV cache of %d/%d; fit --engine says what it can be", batchParts, batchOf)}
+		if len(h.passes) == 0 && 2*e.bytesAtPeakOf(attribution.KVCache) > e.bytesAtPeak() { // an engine's cache, whose size no batch decides
+			batch = change{id: "kv-cache", text: fmt.Sprintf("a KV cache of %d/%d; fit --engine says how large it may be", batchParts, batchOf)}
 		}
 		try(batch, e, true)
 	}

@@ -69,7 +69,7 @@
 //	               backward that frees one of these blocks, or the output of a module that ends with an operator in place
 //	batch          activations, loss, inputs and temporaries of forward and backward have seven eighths of their size, where no
 //	               module is worth a checkpoint
-//	kv-cache       the same where most of it is a KV cache and nothing is marked as a pass: an engine's start
+//	kv-cache       the same, where most of these bytes are a KV cache and no pass is marked, as when an engine starts
 //
 // A change is proposed if the greatest sum of requested bytes falls by it, and of those that are about the same bytes the one that
 // costs no time, then the one that saves most.

@@ -16,8 +16,8 @@ extern __thread struct context_current context_current;
 // The string id of a context with the field stack= added.
 uint32_t context_joined(uint32_t context, uint32_t stack);
 
-// What an allocation of the calling thread belongs to, as a string id, 0 for none. Each half is read by itself: a read of both would wait
-// for the write of one just before it.
+// What an allocation of the calling thread belongs to, as a string id, 0 for none. The two halves are read one by one: a processor
+// delays a read of both right after a write of one.
 static inline uint32_t context_get(void) {
   const uint32_t context = context_current.context, stack = context_current.stack;
   return stack == 0 ? context : context_joined(context, stack);

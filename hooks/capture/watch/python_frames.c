@@ -171,7 +171,7 @@ bool python_frames_readable(bool wait) {
 
 size_t python_frames(struct python_frame *frames, size_t most) {
   if (going_down()) return 0;
-  object *thread = PyGILState_GetThisThreadState();
+  object *thread = PyGILState_GetThisThreadState();  // NULL before the interpreter starts and after it has ended
   return thread == NULL ? 0 : walk(layout, (uintptr_t)thread, frames, most);
 }
 

@@ -182,7 +182,7 @@ void pools_of_an_allocator() {
 #endif
 }
 
-size_t gathered = 0, tracked = 0;  // a tracker stays attached for good
+size_t gathered = 0, tracked = 0;  // global, since a tracker stays attached to the end
 c10::CachingDeviceAllocator::Context gather() {
   gathered++;
   return std::make_shared<c10::GatheredContext>();
