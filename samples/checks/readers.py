@@ -128,6 +128,83 @@ def readers_programs(suite):
     suite.figure("programs whose readers saw what they see natively", f"{COUNT} under each of {', '.join(kinds)}", str(COUNT))
 
 
+# Memory of graphs and pools while what reads it is late, and children that free what they inherited.
+POOLS = '''
+import ctypes, os, signal, time, torch
+M = 2**20
+torch.manual_seed(0)
+a = torch.randn(1024, 1024, device="cuda")
+(a @ a).tanh().sum()  # cuBLAS takes its workspace outside of captures
+torch.cuda.synchronize()
+pool, graphs = torch.cuda.graph_pool_handle(), []
+for k in range(4):
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, pool=pool):
+        t = a + k
+        for _ in range(5):
+            t = (t @ a).tanh()  # each frees the one before within the capture
+        graphs.append((graph, t.sum()))
+def replayed(k):
+    graphs[k][0].replay()
+    return float(graphs[k][1])
+wanted, wrong = [replayed(k) for k in range(4)], 0
+for i in range(60):
+    beside = [torch.full((k * M,), 3.0, device="cuda") for k in range(1, 9)]
+    if i % 7 == 0:
+        torch.cuda.empty_cache()
+    wrong += replayed(i % 4) != wanted[i % 4]
+    del beside
+print("result replays of graphs in one pool that differ:", wrong)
+
+wrong = 0
+for i in range(20):
+    pool, side = torch.cuda.MemPool(), torch.cuda.Stream()
+    with torch.cuda.stream(side), torch.cuda.use_mem_pool(pool):
+        t = torch.full((16 * M,), float(i), device="cuda")
+        u = t + 1
+    outside = torch.empty(16 * M, device="cuda")
+    with torch.cuda.stream(side):
+        torch.cuda._sleep(10_000_000)
+        v = u * 2  # behind the sleep, when the pool has ended
+    del t, u, pool
+    again = torch.full((16 * M,), -1.0, device="cuda")
+    torch.cuda.empty_cache()
+    side.synchronize()
+    wrong += int((v != 2.0 * (i + 1)).sum())
+    del v, again, outside
+print("result values of pools that ended while their stream was busy:", wrong)
+
+held, ended = [torch.full((M,), 5.0, device="cuda") for _ in range(8)], []
+side = torch.cuda.Stream()
+for i in range(6):
+    with torch.cuda.stream(side):
+        torch.cuda._sleep(40_000_000)
+    child = os.fork()
+    if child == 0:
+        held.clear()  # inherited tensors
+        del side
+        os._exit(0) if i % 2 == 0 else ctypes.CDLL(None).exit(0)  # without and with the C library's exit handlers
+    status, until = None, time.monotonic() + 10
+    while status is None and time.monotonic() < until:
+        done, code = os.waitpid(child, os.WNOHANG)
+        status = code if done else None
+        time.sleep(0.01)
+    if status is None:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    ended.append(status)
+x = torch.full((64 * M,), 2.0, device="cuda")
+print("result children", ended, "the parent", float(x[:10].sum()), bool((held[0] == 5.0).all()))
+'''
+
+
+@case
+def pools_and_forks(suite):
+    """Graphs in one pool beside other requests, pools that end while their stream is busy, and forks of a busy process: as natively."""
+    for kind, flags in {"classic": (), "compact": ("--preset", "compact")}.items():
+        suite.same(f"pools-{kind}", POOLS, *flags)
+
+
 LARGE = '''
 import time, torch
 torch.cuda.init(); torch.empty(1, device="cuda"); torch.cuda.synchronize()
