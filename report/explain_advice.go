@@ -115,16 +115,19 @@ func adviseLimit(f *oomtext.Finding) []Advice {
 	high := f.Settings.Utilization >= 0.95
 	switch f.Kind {
 	case oomtext.KVBlocks:
+		advice := adviseEstimate(f)
 		if high {
-			return []Advice{divide, length}
+			return append(advice, divide, length)
 		}
-		raise.Text = "Let vLLM use more of the device"
-		return []Advice{raise, divide}
+		if len(advice) == 0 {
+			raise.Text = "Let vLLM use more of the device"
+		}
+		return append(advice, raise, divide)
 	case oomtext.KVLength:
 		if high {
-			return []Advice{length, divide}
+			return append(adviseEstimate(f), length, divide)
 		}
-		return []Advice{length, raise}
+		return append(adviseEstimate(f), length, raise)
 	case oomtext.StartupFree:
 		a := utilization(f)
 		a.Text = "Claim no more than is free"
@@ -151,6 +154,22 @@ func adviseLimit(f *oomtext.Finding) []Advice {
 	return []Advice{{
 		fmt.Sprintf("Raise torch.cuda.set_per_process_memory_fraction: %s are allowed, %s of the device are free", plain.FormatSize(*f.Allowed), plain.FormatSize(*f.Free)),
 		whoHolds,
+	}}
+}
+
+// adviseEstimate leaves vLLM's estimate of its CUDA graphs out, where it takes what the KV cache lacks. It adds up what the graphs
+// would take each in a pool of its own; they share one.
+func adviseEstimate(f *oomtext.Finding) []Advice {
+	missing := int64(1 << 30)
+	if f.Requested != nil && f.Available != nil {
+		missing = *f.Requested - *f.Available
+	}
+	if f.Settings.Graphs == nil || *f.Settings.Graphs < missing {
+		return nil
+	}
+	return []Advice{{
+		"An estimate sets " + plain.FormatSize(*f.Settings.Graphs) + " aside for CUDA graphs, often far too much: leave it out, and room for the graphs",
+		"VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0 vllm serve MODEL --gpu-memory-utilization " + lower(f.Settings.Utilization, 0.9),
 	}}
 }
 
@@ -212,7 +231,7 @@ func adviseCapacity(f *oomtext.Finding) []Advice {
 }
 
 func adviseUnknown(f *oomtext.Finding) []Advice {
-	advice := []Advice{{"See what holds the device while the job runs", whoHolds}}
+	advice := append(adviseEngine(f), Advice{"See what holds the device while the job runs", whoHolds})
 	switch f.Framework {
 	case oomtext.JAX:
 		advice = append(advice, Advice{"Let XLA log the state of its allocator, and explain that log", "TF_CPP_MIN_LOG_LEVEL=0 python3 train.py 2>&1 | memprof explain"})

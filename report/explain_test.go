@@ -68,6 +68,30 @@ func TestExplainAdvice(t *testing.T) {
 	}
 }
 
+// TestExplainEstimate: what vLLM sets aside for CUDA graphs is advised against where the KV cache lacks no more than that (vllm#53013).
+func TestExplainEstimate(t *testing.T) {
+	const (
+		noBlocks = "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`.\n"
+		needed   = "ValueError: To serve at least one request with the models's max seq len (131072), (16.00 GiB KV cache is needed, which is larger than the available KV cache memory (0.71 GiB)."
+	)
+	estimated := func(gib string) string {
+		return "INFO 08-19 [gpu_model_runner.py:6936] Estimated CUDA graph memory: " + gib + " GiB total\n"
+	}
+	for _, c := range []struct {
+		log     string
+		advised string // "" if the estimate is not the cause
+	}{
+		{estimated("118.65") + noBlocks, "119 GiB"}, {estimated("1.00") + noBlocks, "1 GiB"}, {estimated("0.99") + noBlocks, ""}, {noBlocks, ""},
+		{estimated("15.30") + needed, "15.3 GiB"}, {estimated("15.28") + needed, ""},
+	} {
+		f, err := oomtext.Read(strings.NewReader(c.log))
+		assert.Must(t, err == nil && f != nil, "%s: %v, %v", c.log, f, err)
+		first := ExplainAdvice(f)[0]
+		advised := strings.HasPrefix(first.Command, "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0 vllm serve MODEL --gpu-memory-utilization 0.85")
+		assert.That(t, advised == (c.advised != "") && (!advised || strings.Contains(first.Text, "sets "+c.advised+" aside")), "%s: %+v", c.log, first)
+	}
+}
+
 // TestExplainExpandable: what is set is not advised, wherever the log says that it is set.
 func TestExplainExpandable(t *testing.T) {
 	data, err := os.ReadFile("../analysis/oomtext/testdata/texts/torch23-fragmentation-almost-full.txt")

@@ -90,6 +90,7 @@ var (
 	setUtilization = named("utilization", `gpu[-_]memory[-_]utilization["']?(?:\)?[:=]?|\()(0?\.\d+|1\.0+)`)
 	setStatic      = named("static", `mem[-_]fraction[-_]static["']?[:=]?(0?\.\d+)`)
 	setPaddle      = named("FLAGS_fraction", `FLAGS_fraction_of_gpu_memory_to_use(?:is|=)(0?\.\d+)`)
+	setAside       = named("EstimatedCUDAgraph", `EstimatedCUDAgraphmemory:([\d.]+GiB)`)
 	profiledTotal  = named("total_gpu_memory", `total_gpu_memory(?:=|\()([\d.]+GiB)`)
 	windowsPath    = named(`:\`, `[^A-Za-z][C-G]:\\`)
 )
@@ -117,9 +118,13 @@ func (s *Settings) search(text []byte, seen, end int) {
 	first(setUtilization, &s.Utilization)
 	first(setStatic, &s.Static)
 	first(setPaddle, &s.Fraction)
-	if m := profiledTotal.in(part); m != nil && s.total == nil {
-		s.total = parseSize(string(m[1]))
+	size := func(of setting, to **int64) {
+		if m := of.in(part); m != nil && *to == nil {
+			*to = parseSize(string(m[1]))
+		}
 	}
+	size(setAside, &s.Graphs)
+	size(profiledTotal, &s.total)
 	s.words(part)
 }
 
@@ -133,7 +138,7 @@ func (s *Settings) words(part []byte) {
 		}
 		return false
 	}
-	if s.Engine == "" && has("/vllm/", "VllmWorker", "EngineCore_DP", "vllm.entrypoints", "vllm.v1") {
+	if s.Engine == "" && has("/vllm/", "VllmWorker", "EngineCore_DP", "vllm.entrypoints", "vllm.v1", "VLLM_") {
 		s.Engine = VLLM
 	}
 	if s.Engine == "" && has("/sglang/", "sglang.launch_server", "sgl-workspace") {

@@ -85,6 +85,7 @@ type Settings struct {
 	Utilization float64 // vLLM's gpu_memory_utilization; 0 if unknown
 	Static      float64 // SGLang's mem_fraction_static; 0 if unknown
 	Fraction    float64 // of Paddle; 0 if unknown
+	Graphs      *int64  // set aside for CUDA graphs by vLLM's estimate, in bytes; nil if unknown
 	Length      int64   // greatest length that vLLM says would fit; 0 if unknown
 	Engine      Framework
 	Training    bool // a backward pass is in the log

@@ -20,7 +20,8 @@ type Startup struct {
 	KV          *int64 `json:"kv"`
 	Tokens      *int64 `json:"kv_tokens"`
 	Graphs      *int64 `json:"graphs"`
-	Free        *int64 `json:"free"` // when all is done
+	Estimated   *int64 `json:"graphs_estimated"` // for graphs, which vLLM set aside before it sized the KV cache
+	Free        *int64 `json:"free"`             // when all is done
 
 	line []byte // the beginning of one that has not ended
 }
@@ -42,6 +43,8 @@ var startupForms = sync.OnceValue(func() []startupForm {
 			`the rest of the memory reserved for KV Cache is ([\d.]+)GiB`, weights, outside, activations, keysValues),
 		of("vLLM", "KV cache memory", `Available KV cache memory: ([\d.]+) GiB`, keysValues),
 		of("vLLM", "KV cache size", `GPU KV cache size: ([\d,]+) tokens`, tokens),
+		of("vLLM", "Estimated CUDA graph memory", `Estimated CUDA graph memory: ([\d.]+) GiB`, estimated),
+		of("vLLM", "CUDA graph pool memory", `CUDA graph pool memory: (-?[\d.]+) GiB \(actual\), ([\d.]+) GiB \(estimated\)`, graphs, estimated),
 		of("vLLM", "raph capturing finished", `raph capturing finished in .*took ([\d.]+) GiB`, graphs),
 		of("SGLang", "Load weight end", `Load weight end\..*mem usage=([\d.]+) GB`, weights),
 		of("SGLang", "KV Cache is allocated", `KV Cache is allocated\..*#tokens: (\d+), K size: ([\d.]+) GB, V size: ([\d.]+) GB`, tokens, keysValues, keysValues),
@@ -61,6 +64,7 @@ func outside(s *Startup) **int64     { return &s.Outside }
 func keysValues(s *Startup) **int64  { return &s.KV }
 func tokens(s *Startup) **int64      { return &s.Tokens }
 func graphs(s *Startup) **int64      { return &s.Graphs }
+func estimated(s *Startup) **int64   { return &s.Estimated }
 func free(s *Startup) **int64        { return &s.Free }
 
 // Write reads the next part of the log.
@@ -103,7 +107,7 @@ func (s *Startup) read(line string) {
 			if into != &s.Tokens {
 				figure *= 1 << 30
 			}
-			sums[into] += int64(math.Round(min(figure, 1<<60)))
+			sums[into] += int64(math.Round(min(max(figure, 0), 1<<60))) // a difference of two readings may be below 0
 		}
 		for into, sum := range sums {
 			if *into == nil {
@@ -125,4 +129,14 @@ func (s *Startup) Rest() *int64 {
 		}
 	}
 	return &rest
+}
+
+// Unused is the tokens of KV cache for which there is room in what vLLM set aside for graphs and they did not take; where the log
+// does not say what they took, in all that it set aside. Nil where an estimate, the KV cache or its tokens are not known.
+func (s *Startup) Unused() *int64 {
+	if s.Estimated == nil || s.KV == nil || s.Tokens == nil || *s.KV <= 0 {
+		return nil
+	}
+	room := float64(max(*s.Estimated-or(s.Graphs, 0), 0))
+	return known(int64(min(room/float64(*s.KV)*float64(*s.Tokens), 1<<50)))
 }

@@ -1,6 +1,7 @@
 package oomtext
 
 import (
+	"math"
 	"strings"
 	"testing"
 
@@ -64,6 +65,35 @@ func TestStartup(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestUnused: room that is set aside for graphs and that they do not take, in tokens. In vllm#45178 a cache of 245,840 tokens has
+// 769,888 without the estimate. Neither the estimate nor the cache's bytes are reported: MiniMax M2.5 has 62 layers of 8 heads of 128
+// elements for keys and for values, so 769,888 tokens are 182.1 GiB in bf16, more than a B200 has, and 91.04 GiB in fp8; 245,840 are
+// 29.07 then, and the estimate is what is between.
+func TestUnused(t *testing.T) {
+	for _, c := range []struct {
+		log                     string
+		tokens, unused, without int64
+	}{
+		{"Available KV cache memory: 10.00 GiB\nGPU KV cache size: 1,000 tokens\nCUDA graph pool memory: -0.19 GiB (actual), 2.50 GiB (estimated), difference: 2.69 GiB\n",
+			1000, 250, 1250},
+		{"Estimated CUDA graph memory: 61.97 GiB total\nAvailable KV cache memory: 29.07 GiB\nGPU KV cache size: 245,840 tokens\n", 245_840, 524_069, 769_888},
+		{"Estimated CUDA graph memory: 3.00 GiB total\nAvailable KV cache memory: 10.00 GiB\nGPU KV cache size: 1,000 tokens\nGraph capturing finished in 1 secs, took 2.00 GiB\n",
+			1000, 100, 1100},
+		{"Estimated CUDA graph memory: 1.00 GiB total\nAvailable KV cache memory: 10.00 GiB\nGPU KV cache size: 1,000 tokens\nGraph capturing finished in 1 secs, took 2.00 GiB\n",
+			1000, 0, 1000},
+	} {
+		var s Startup
+		_, err := s.Write([]byte(c.log))
+		assert.That(t, err == nil && s.Found() && *s.Tokens == c.tokens, "%v, %+v", err, s)
+		assert.Equal(t, *s.Unused(), c.unused)
+		off := float64(*s.Tokens+*s.Unused())/float64(c.without) - 1
+		assert.That(t, math.Abs(off) < 1e-4, "%d tokens and %d unused, want %d", *s.Tokens, *s.Unused(), c.without)
+	}
+	var s Startup
+	_, err := s.Write([]byte("Estimated CUDA graph memory: 118.65 GiB total\nGPU KV cache size: 7 tokens\nAvailable KV cache memory: 0.00 GiB\n"))
+	assert.That(t, err == nil && s.Found() && s.Unused() == nil && *s.Estimated == (11865<<30+50)/100, "%v, %+v", err, s)
 }
 
 // TestNoStartup: absurd figures and other lines are left out; a line without end takes no memory.

@@ -42,6 +42,9 @@ GPU KV cache size: 454,656 tokens
 	for _, want := range []string{"Memory of one GPU when vLLM started", "weights", "15 GiB", "1.25 GiB", "55.5 GiB", "454,656 tokens", "the rest", "8 GiB", "80 GiB"} {
 		assert.That(t, strings.Contains(out, want), "no %q in\n%s", want, out)
 	}
+	mustWrite(t, file, started+"CUDA graph pool memory: 0.50 GiB (actual), 2.50 GiB (estimated), difference: 2.00 GiB\n")
+	out = memprofIn(t, 0, "explain", file)
+	assert.That(t, strings.Contains(out, "2.50 GiB set aside: room for 16,384 tokens more"), "%s", out)
 	mustWrite(t, file, started+"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 79.19 GiB of which 5.00 MiB is free.\n")
 	out = memprofIn(t, 0, "explain", file)
 	assert.That(t, strings.Contains(out, "20 MiB") && !strings.Contains(out, "started"), "%s", out)

@@ -187,6 +187,7 @@ func documents(t *testing.T) map[string][][]byte {
 	}
 	for _, log := range []string{
 		"total_gpu_memory (80GiB)\nmodel weights take 15GiB; non_torch_memory takes 1GiB; PyTorch activation peak memory takes 1GiB; the rest of the memory reserved for KV Cache is 5GiB",
+		"Available KV cache memory: 5 GiB\nGPU KV cache size: 7 tokens\nEstimated CUDA graph memory: 1 GiB total",
 		"max_total_num_tokens=1, available_gpu_mem=1 GB\nCapture cuda graph end. mem usage=1 GB",
 	} {
 		file := filepath.Join(dir, "start.log")
