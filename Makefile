@@ -22,7 +22,7 @@
 #   make gpu-check   the acceptance suite, on a machine with a CUDA GPU and torch (needs no Go there): PART=1 runs a part,
 #                    at most eight minutes (samples/gpu_check.py --list names them); TORCH_TESTS=DIR, PyTorch's own tests there
 #   make dist        tarballs, .deb, wheel, sums and module lists for x86-64 and arm64, into dist/ (root, Debian; 20 minutes);
-#                    SHIM_HEADERS="2.6=DIR 2.11=DIR:CUDA_DIR", with folders of torch's headers, puts shims for these into the wheel
+#                    SHIM_HEADERS="2.6=DIR 2.11=DIR:CUDA_DIR", folders of torch's headers, puts shims into memprof and wheel
 #   make dist-check  tries what dist/ has: old glibc, musl, arm64, no compiler, read-only home, a wheel in a venv, the blocks
 #                    of memprof help install; DIST_CHECKS=PATTERN runs those whose name matches
 #   make clean       removes what the others made
