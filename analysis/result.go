@@ -166,6 +166,7 @@ type Replay struct {
 type Saving struct {
 	ID        string // "checkpoint"
 	Text      string // what to do, and where
+	Variable  string // of the environment, with its value, that makes the change; "" if no variable does
 	Bytes     int64  // requested at the peak, that the change is about
 	Reserved  int64  // less
 	LeastCard int64  // less

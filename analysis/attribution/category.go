@@ -115,9 +115,15 @@ func (t *Tracker) Category(b *ledger.Block) Category {
 // IsKVPhase says whether what a phase makes is a KV cache, by its name.
 func IsKVPhase(name string) bool { return strings.Contains(strings.ToLower(name), "kv") }
 
-// cublasSizes are the workspaces, in bytes, that PyTorch gives cuBLAS for a handle and stream: on Hopper and later, and
-// before; and cuBLASLt. A CUBLAS_WORKSPACE_CONFIG of another size is not known.
-var cublasSizes = []int64{32 << 20, 4096<<10*2 + 16<<10*8, 1 << 20}
+// The workspaces, in bytes, that PyTorch gives cuBLAS for a handle and stream: on Hopper and later, as CUBLAS_WORKSPACE_CONFIG=:4096:8 does
+// elsewhere; and before.
+const (
+	LargeWorkspace = 32 << 20
+	SmallWorkspace = 4096<<10*2 + 16<<10*8 // :4096:2:16:8
+)
+
+// cublasSizes are these, and cuBLASLt's. A CUBLAS_WORKSPACE_CONFIG of another size is not known.
+var cublasSizes = []int64{LargeWorkspace, SmallWorkspace, 1 << 20}
 
 // mostHandles is how many threads use cuBLAS on a stream at most. More blocks of one size are something else: a projection of Llama 7B
 // has 32 MiB, too.

@@ -8,20 +8,39 @@ import (
 
 // change is one that a job's code can make.
 type change struct {
-	id   string
-	text string
-	make func(*History) *edit // nil or empty: there is nothing to change
+	id       string
+	text     string
+	make     func(*History) *edit // nil or empty: there is nothing to change
+	variable string               // of the environment, with its value, that makes the change; "" for one of the code
 }
 
 // swift are the changes that cost no time, or next to none.
 var swift = []change{
-	{"use-cache", "use_cache=False while training", withoutCache},
-	{"attention", "SDPA's fused kernels, not eager attention, its math backend or need_weights=True: no whole scores", withoutScores},
-	{"chunked-loss", "the last layer and the loss in 8 chunks, each in a checkpoint, or fused cross entropy: no whole logits", chunkedLoss},
-	{"zero-grad", "zero_grad(set_to_none=True) right after the optimizer's step", zeroGrad},
-	{"no-grad", "torch.no_grad() in evaluation, which saves for no backward", withoutGrad},
-	{"fused", "fused=True in the optimizer (Adam, AdamW, SGD): no temporaries", fusedStep},
-	{"foreach", "foreach=False in the optimizer: temporaries of one parameter at a time", withoutForeach},
+	{"use-cache", "use_cache=False while training", withoutCache, ""},
+	{"attention", "SDPA's fused kernels, not eager attention, its math backend or need_weights=True: no whole scores", withoutScores, ""},
+	{"chunked-loss", "the last layer and the loss in 8 chunks, each in a checkpoint, or fused cross entropy: no whole logits", chunkedLoss, ""},
+	{"zero-grad", "zero_grad(set_to_none=True) right after the optimizer's step", zeroGrad, ""},
+	{"no-grad", "torch.no_grad() in evaluation, which saves for no backward", withoutGrad, ""},
+	{"fused", "fused=True in the optimizer (Adam, AdamW, SGD): no temporaries", fusedStep, ""},
+	{"foreach", "foreach=False in the optimizer: temporaries of one parameter at a time", withoutForeach, ""},
+}
+
+// small is a setting of cuBLAS's workspace.
+const small = "CUBLAS_WORKSPACE_CONFIG=:4096:2:16:8"
+
+// smallWorkspace is a change that may cost time.
+var smallWorkspace = change{"workspace", small + ": 8.13 MiB for each handle and stream of cuBLAS, not 32; may be slower", smallerWorkspaces, small}
+
+// smallerWorkspaces gives cuBLAS on Hopper and later, and where a larger setting asks for as much, what it has on cards before.
+func smallerWorkspaces(h *History) *edit {
+	e := h.edit()
+	for i := range h.blocks {
+		b := &h.blocks[i]
+		if b.plain && b.category == attribution.Workspace && b.bytes == attribution.LargeWorkspace && int(b.free) == len(h.events) {
+			e.resize(int32(i), attribution.SmallWorkspace)
+		}
+	}
+	return e
 }
 
 // withoutCache leaves the KV cache out of a job that trains. Where backward frees what the module of a part of it made, the keys and values are saved

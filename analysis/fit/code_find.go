@@ -15,8 +15,9 @@ import (
 // Saving is a change of the job's code, and what the recorded allocator needs less with it. Sizes are bytes.
 type Saving struct {
 	ID, Text            string
-	Bytes               int64 // requested at the peak, that the change is about and no other one
-	Reserved, LeastCard int64 // less
+	Variable            string // of the environment, with its value, that makes the change; "" for one of the code
+	Bytes               int64  // requested at the peak, that the change is about and no other one
+	Reserved, LeastCard int64  // less
 }
 
 // mostSavings is how many changes are replayed.
@@ -75,7 +76,7 @@ func (c *candidate) replay(ctx context.Context, j *Job, base Need) (s Saving, er
 	if err != nil {
 		return s, fmt.Errorf("%s: %w", c.id, err)
 	}
-	return Saving{ID: c.id, Text: c.text, Bytes: c.bytes, Reserved: base.Reserved - need.Reserved, LeastCard: base.Bytes - need.Bytes}, nil
+	return Saving{ID: c.id, Text: c.text, Variable: c.variable, Bytes: c.bytes, Reserved: base.Reserved - need.Reserved, LeastCard: base.Bytes - need.Bytes}, nil
 }
 
 // need is what the edited job needs with one allocator, where the code of libraries is loaded before the first request.
@@ -107,6 +108,7 @@ func (h *History) candidates() []candidate {
 	for _, c := range swift {
 		try(c, c.make(h), false)
 	}
+	try(smallWorkspace, smallWorkspace.make(h), true)
 	if best := h.bestCheckpoint(); best != nil {
 		all = append(all, *best)
 	} else {

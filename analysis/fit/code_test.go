@@ -432,6 +432,15 @@ func TestChanges(t *testing.T) {
 			j.free(saved...)
 			iteration(j, func() []int64 { return []int64{j.alloc(10, attribution.Other, "a")} }, nothing, nothing)
 		}, map[string]int64{"no-grad": 10*50 - 2*50}},
+		{"workspaces of two streams, of a smaller card, and of a convolution", func(j *script) {
+			j.phase("forward", func() {
+				j.alloc(32, attribution.Workspace, "a")
+				j.alloc(32, attribution.Workspace, "b")
+				j.alloc(8, attribution.Workspace, "b")
+				j.free(j.alloc(32, attribution.Workspace, "c"))
+				j.alloc(32, attribution.Copies, "c")
+			})
+		}, map[string]int64{"workspace": 44}}, // of 47.75: pages
 		{"temporaries of the optimizer", func(j *script) { j.steps(8, "0.weight.exp_avg", "0.weight.exp_avg_sq") }, map[string]int64{"fused": 8 * 20}},
 		{"of SGD", func(j *script) { j.steps(8) }, map[string]int64{"fused": 8 * 20}},
 		{"of an optimizer without a fused step", func(j *script) { j.steps(8, "0.weight.square_avg") }, map[string]int64{"foreach": 7 * 20}},

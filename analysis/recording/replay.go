@@ -89,7 +89,7 @@ func replayJob(ctx context.Context, j *fit.Job, result *analysis.Result, flags f
 			return fmt.Errorf("%s: replay with a change: %w", j.Name, err)
 		}
 		for _, s := range found {
-			d.Savings = append(d.Savings, analysis.Saving{ID: s.ID, Text: s.Text, Bytes: s.Bytes, Reserved: s.Reserved, LeastCard: s.LeastCard})
+			d.Savings = append(d.Savings, analysis.Saving{ID: s.ID, Text: s.Text, Variable: s.Variable, Bytes: s.Bytes, Reserved: s.Reserved, LeastCard: s.LeastCard})
 		}
 	}
 	changeAllocator(d, recorded)

@@ -20,7 +20,7 @@ type Finding struct {
 	Bytes          int64   `json:"bytes"` // requested at the peak, that it is about
 	SavesReserved  int64   `json:"saves_reserved"`
 	SavesLeastCard int64   `json:"saves_least_card"`
-	Command        *string `json:"command"` // null for a change of the job's code
+	Command        *string `json:"command"` // null if the change is one of the job's code
 	Text           string  `json:"text"`
 }
 
@@ -34,8 +34,12 @@ func findingsOf(r *analysis.Result, d *analysis.DeviceResult) []Finding {
 			continue
 		}
 		f := Finding{ID: v.ID, Bytes: v.Bytes, SavesReserved: v.Reserved, SavesLeastCard: v.LeastCard, Text: v.Text}
-		if v.Setting != "" {
-			command := strings.TrimSpace(words(r, v.Allocator, v.Setting) + " " + jobCommand(r))
+		if v.Setting != "" || v.Variable != "" {
+			before := v.Variable
+			if v.Setting != "" {
+				before = words(r, v.Allocator, v.Setting)
+			}
+			command := strings.TrimSpace(before + " " + jobCommand(r))
 			f.Command = &command
 		}
 		out = append(out, f)
@@ -73,7 +77,7 @@ func (s *Screen) FindingSection(width int) layout.Section {
 // categoriesOfChanges are the categories that changes of a job's code are about, by their IDs; the others are about activations.
 var categoriesOfChanges = map[string]attribution.Category{
 	"use-cache": attribution.KVCache, "kv-cache": attribution.KVCache, "chunked-loss": attribution.Loss, "zero-grad": attribution.Gradients, "foreach": attribution.Temporaries,
-	"fused": attribution.Temporaries,
+	"fused": attribution.Temporaries, "workspace": attribution.Workspace,
 }
 
 // evidence is where a page shows what the change is about: what allocators take, or live allocations of a category.

@@ -183,6 +183,7 @@ func TestFindingCommand(t *testing.T) {
 	d.Savings = []analysis.Saving{
 		{ID: "allocator", Allocator: "torch", Setting: "native"}, {ID: "allocator", Allocator: "torch", Setting: "expandable_segments:True"},
 		{ID: "allocator", Allocator: "memprof", Setting: "--preset compact"}, {ID: "zero-grad"},
+		{ID: "workspace", Variable: "CUBLAS_WORKSPACE_CONFIG=:4096:2:16:8"},
 	}
 	var commands []string
 	for _, f := range Of(r, d).Findings {
@@ -194,5 +195,6 @@ func TestFindingCommand(t *testing.T) {
 	}
 	assert.Diff(t, []string{
 		"python3 'my train.py'", "PYTORCH_ALLOC_CONF=expandable_segments:True python3 'my train.py'", "memprof record --preset compact -- python3 'my train.py'", "none",
+		"CUBLAS_WORKSPACE_CONFIG=:4096:2:16:8 python3 'my train.py'",
 	}, commands, "commands")
 }
