@@ -97,6 +97,7 @@ var (
 func mcpTools(folders mcpFolders) []mcpTool {
 	one := map[string]mcpArgument{"recording": theRecording, "process": theProcess}
 	at := map[string]mcpArgument{"recording": theRecording, "process": theProcess, "event": theEvent}
+	latest := &mcpLatest{make: reportDocument, find: folders.recording}
 	tool := func(name, about string, arguments map[string]mcpArgument, required string, keep *mcpKept,
 		document func(context.Context, io.Writer, io.Writer, mcpArguments) error) mcpTool {
 		return mcpTool{name, about, mcpInput{"object", arguments, strings.Fields(required), false},
@@ -104,13 +105,13 @@ func mcpTools(folders mcpFolders) []mcpTool {
 	}
 	return []mcpTool{
 		tool("findings", "Where a job's GPU memory went at its peak, by category; what it reserves and the least card it needs under each allocator; "+
-			"changes that need less memory, best first; leaks; failed requests.", one, "recording", keptFindings, folders.report),
+			"changes that need less memory, best first; leaks; failed requests.", one, "recording", keptFindings, latest.print),
 		tool("peak", "Memory at the peak of a recording: requested, rounding, slack, pending, stranded, reserve, reusable, external, reserved; "+
-			"what held it by category, phase and module; what else was in use on the device.", one, "recording", keptPeak, folders.report),
-		tool("live", "Memory right after an event of a recording: the same terms, and what was live by category, phase and module.", at, "recording event", keptLive, folders.report),
-		tool("leaks", "Whether memory keeps rising from iteration to iteration, by how much, and which lines, modules and stacks hold it.", one, "recording", keptLeaks, folders.report),
+			"what held it by category, phase and module; what else was in use on the device.", one, "recording", keptPeak, latest.print),
+		tool("live", "Memory right after an event of a recording: the same terms, and what was live by category, phase and module.", at, "recording event", keptLive, latest.print),
+		tool("leaks", "Whether memory keeps rising from iteration to iteration, by how much, and which lines, modules and stacks hold it.", one, "recording", keptLeaks, latest.print),
 		tool("lines", "The lines of code whose allocations are live at the peak, or after an event, most bytes first. The recording must have stacks.",
-			at, "recording", keptLines, folders.report),
+			at, "recording", keptLines, latest.print),
 		tool("diff", "What changed between two recordings, or two folders of repeated runs: metrics, those with a verdict first, lines, modules, stacks, categories, sizes.",
 			map[string]mcpArgument{"base": {Type: "string", Description: "path of the recording to compare with"}, "new": theRecording}, "base new", keptDiff, folders.diff),
 		tool("fit", "What the job of a recording would reserve, and the least card it needs, under PyTorch's allocator and memprof's with several settings; "+
@@ -173,13 +174,10 @@ func (t *mcpTool) arguments(given map[string]json.RawMessage) (mcpArguments, err
 	return args, nil
 }
 
-// report prints report --json of a recording, or with an event report --at.
-func (f mcpFolders) report(_ context.Context, stdout, stderr io.Writer, args mcpArguments) error {
-	path, err := f.recording(args)
-	if err != nil {
-		return err
-	}
+// reportDocument prints report --json of a recording, or with an event report --at.
+func reportDocument(_ context.Context, stdout, stderr io.Writer, path string, args mcpArguments) error {
 	opts := reportOptions{formatFlags: formatFlags{JSON: true}, Of: args.processes()}
+	var err error
 	if args["event"] != "" {
 		err = opts.At.Set(args["event"])
 	}

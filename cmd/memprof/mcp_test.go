@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -364,6 +365,48 @@ func TestMCPCancelled(t *testing.T) {
 	assert.That(t, seen[calls], "ping is not answered")
 	assert.That(t, results >= 2 && results <= calls*2/3 && results+busy >= calls*2/3, "%d results, %d refused", results, busy)
 	assert.That(t, exitOf(c.process.Wait()) == exit.Fine, "%v", c.process.ProcessState)
+}
+
+// TestMCPLatest: what is asked about the same recording is of one analysis, until a file of it changes. An error is not kept.
+func TestMCPLatest(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "events")
+	mustWrite(t, file, "a")
+	made, fails := 0, false
+	l := &mcpLatest{
+		find: func(args mcpArguments) (string, error) { return args["recording"], nil },
+		make: func(_ context.Context, stdout, stderr io.Writer, _ string, _ mcpArguments) error {
+			made++
+			if fails {
+				return io.ErrUnexpectedEOF
+			}
+			fmt.Fprintf(stdout, "document %d", made)
+			fmt.Fprintf(stderr, "said %d", made)
+			return nil
+		},
+	}
+	print := func(args mcpArguments) string {
+		var stdout, stderr bytes.Buffer
+		if err := l.print(context.Background(), &stdout, &stderr, args); err != nil {
+			return err.Error()
+		}
+		return stdout.String() + ", " + stderr.String()
+	}
+	run := mcpArguments{"recording": dir}
+	assert.Equal(t, print(run), "document 1, said 1")
+	assert.Equal(t, print(run), "document 1, said 1")
+	assert.Equal(t, print(mcpArguments{"recording": dir, "process": "rank1"}), "document 2, said 2")
+	assert.Equal(t, print(mcpArguments{"recording": dir, "event": "7"}), "document 3, said 3")
+	assert.Equal(t, print(run), "document 4, said 4")
+	mustWrite(t, file, "ab")
+	assert.Equal(t, print(run), "document 5, said 5")
+	fails = true
+	assert.Equal(t, print(run), "document 5, said 5")
+	mustWrite(t, file, "abc")
+	assert.Equal(t, print(run), io.ErrUnexpectedEOF.Error())
+	fails = false
+	assert.Equal(t, print(run), "document 7, said 7")
+	assert.That(t, strings.Contains(print(mcpArguments{"recording": filepath.Join(dir, "none")}), "no such file"), "a recording that is gone")
 }
 
 // TestMCPShortens: an answer keeps as many items of lists as it has room for, counts the others, and cuts texts.
