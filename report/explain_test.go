@@ -83,6 +83,7 @@ func TestExplainEstimate(t *testing.T) {
 	}{
 		{estimated("118.65") + noBlocks, "119 GiB"}, {estimated("1.00") + noBlocks, "1 GiB"}, {estimated("0.99") + noBlocks, ""}, {noBlocks, ""},
 		{estimated("15.30") + needed, "15.3 GiB"}, {estimated("15.28") + needed, ""},
+		{estimated("118.65") + "CUDA graph memory profiling is disabled (VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0).\n" + noBlocks, ""},
 	} {
 		f, err := oomtext.Read(strings.NewReader(c.log))
 		assert.Must(t, err == nil && f != nil, "%s: %v, %v", c.log, f, err)

@@ -144,6 +144,9 @@ func (s *Settings) words(part []byte) {
 	if s.Engine == "" && has("/sglang/", "sglang.launch_server", "sgl-workspace") {
 		s.Engine = SGLang
 	}
+	for _, said := range notSetAside {
+		s.ignored = s.ignored || has(strings.ReplaceAll(said, " ", ""))
+	}
 	s.Training = s.Training || has("_engine_run_backward", "loss.backward", "run_backward(", "optimizer.step")
 	s.jax = s.jax || has("jaxlib", "XlaRuntimeError", "JaxRuntimeError", "external/org_tensorflow", "external/xla", "/jax/")
 	s.tensorflow = s.tensorflow || has("tensorflow.python", "tensorflow/core", "ResourceExhaustedError", "/tensorflow/python")

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,8 +24,12 @@ type Startup struct {
 	Estimated   *int64 `json:"graphs_estimated"` // for graphs, which vLLM set aside before it sized the KV cache
 	Free        *int64 `json:"free"`             // when all is done
 
-	line []byte // the beginning of one that has not ended
+	line    []byte // the beginning of one that has not ended
+	ignored bool   // the estimate is printed, and nothing is set aside by it
 }
+
+// notSetAside are what vLLM says where it ignores its estimate: by a setting, and before it was the default.
+var notSetAside = []string{"CUDA graph memory profiling is disabled", "CUDA graph memory profiling will be enabled by default"}
 
 const startupLine = 4 << 10 // bytes of a line that are looked at
 
@@ -86,10 +91,14 @@ func (s *Startup) Write(text []byte) (int, error) {
 func (s *Startup) Found() bool {
 	s.read(string(s.line))
 	s.line = nil
+	if s.ignored {
+		s.Estimated = nil
+	}
 	return s.Engine != ""
 }
 
 func (s *Startup) read(line string) {
+	s.ignored = s.ignored || slices.ContainsFunc(notSetAside, func(said string) bool { return strings.Contains(line, said) })
 	for _, f := range startupForms() {
 		if s.Engine != "" && s.Engine != f.engine || !strings.Contains(line, f.has) {
 			continue

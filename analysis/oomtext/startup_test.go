@@ -91,9 +91,18 @@ func TestUnused(t *testing.T) {
 		off := float64(*s.Tokens+*s.Unused())/float64(c.without) - 1
 		assert.That(t, math.Abs(off) < 1e-4, "%d tokens and %d unused, want %d", *s.Tokens, *s.Unused(), c.without)
 	}
-	var s Startup
-	_, err := s.Write([]byte("Estimated CUDA graph memory: 118.65 GiB total\nGPU KV cache size: 7 tokens\nAvailable KV cache memory: 0.00 GiB\n"))
-	assert.That(t, err == nil && s.Found() && s.Unused() == nil && *s.Estimated == (11865<<30+50)/100, "%v, %+v", err, s)
+	for log, want := range map[string]bool{
+		"Estimated CUDA graph memory: 118.65 GiB total\nGPU KV cache size: 7 tokens\nAvailable KV cache memory: 0.00 GiB\n":                                              true,
+		"Estimated CUDA graph memory: 118.65 GiB total\nCUDA graph memory profiling is disabled (VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0).\n":                         false,
+		"In v0.19, CUDA graph memory profiling will be enabled by default (VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=1)\nEstimated CUDA graph memory: 118.65 GiB total\n": false,
+	} {
+		var s Startup
+		_, err := s.Write([]byte(log))
+		assert.That(t, err == nil && s.Found() && s.Unused() == nil && (s.Estimated != nil) == want, "%s: %v, %+v", log, err, s)
+		if want {
+			assert.Equal(t, *s.Estimated, (11865<<30+50)/100)
+		}
+	}
 }
 
 // TestNoStartup: absurd figures and other lines are left out; a line without end takes no memory.
