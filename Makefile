@@ -79,7 +79,7 @@ check: hook
 
 # Tests are compiled with the tags of bin/memprof, all by one set of flags, so that no package is compiled twice. No debugger's tables
 # are made, and a compiler takes one core, as several run at a time: a tenth of the compilers' time.
-go-lint go-test go-quick race-test rings tested duckdb-test: export GOFLAGS := $(GOFLAGS) -tags=$(TAGS) -buildvcs=false '-gcflags=all=-dwarf=false -c=1'
+go-lint go-test go-quick race-test python-test rings tested duckdb-test: export GOFLAGS := $(GOFLAGS) -tags=$(TAGS) -buildvcs=false '-gcflags=all=-dwarf=false -c=1'
 
 go-lint:
 	@unformatted=$$(gofmt -l cmd trace bfc analysis report hooks); if [ -n "$$unformatted" ]; then echo "not gofmt'ed: $$unformatted"; exit 1; fi
