@@ -89,6 +89,38 @@ func TestExposition(t *testing.T) {
 	}
 }
 
+// TestExpositionOfOthers: lines of running engines that their users have published.
+func TestExpositionOfOthers(t *testing.T) {
+	for text, want := range map[string]string{
+		// vLLM 0.10, vllm-project/production-stack#617
+		`# TYPE vllm:gpu_prefix_cache_queries_created gauge
+vllm:gpu_prefix_cache_queries_created{engine="0",model_name="zai-org/GLM-4.5"} 1.7537953269352946e+09
+vllm:gpu_prefix_cache_hits_total{engine="0",model_name="zai-org/GLM-4.5"} 0.0
+vllm:gpu_prefix_cache_hits_created{engine="0",model_name="zai-org/GLM-4.5"} 1.7537953269353123e+09
+# HELP vllm:kv_cache_usage_perc KV-cache usage. 1 means 100 percent usage.
+vllm:kv_cache_usage_perc{engine="0",model_name="zai-org/GLM-4.5"} 9.75010481363281e-06
+vllm:prefix_cache_queries_total{engine="0",model_name="zai-org/GLM-4.5"} 32.0
+`: "vLLM h zai-org/GLM-4.5: KV cache <0.1%, prefix hits 0.0%",
+		// vLLM 0.8, vllm-project/production-stack#318
+		`process_max_fds 1.048576e+06
+vllm:num_requests_running{model_name="Qwen/Qwen2.5-Coder-32B-Instruct"} 0.0
+vllm:num_requests_waiting{model_name="Qwen/Qwen2.5-Coder-32B-Instruct"} 0.0
+vllm:gpu_cache_usage_perc{model_name="Qwen/Qwen2.5-Coder-32B-Instruct"} 0.0
+`: "vLLM h Qwen/Qwen2.5-Coder-32B-Instruct: KV cache 0.0%, 0 running, 0 waiting",
+		// SGLang behind a gateway, smg-project/smg#813
+		`sglang_cuda_graph_passes_total{engine_type="unified",mode="decode_cuda_graph",model_name="meta-llama/Llama-3.1-8B-Instruct",tp_rank="0",worker_addr="grpc://127.0.0.1:8001"} 311
+sglang_cache_hit_rate{engine_type="unified",model_name="meta-llama/Llama-3.1-8B-Instruct",moe_ep_rank="0",pp_rank="0",tp_rank="0",worker_addr="grpc://127.0.0.1:8001"} 0
+`: "SGLang h meta-llama/Llama-3.1-8B-Instruct: prefix hits 0.0%",
+		// SGLang's first metrics, sgl-project/sglang#1853
+		`sglang:max_total_num_tokens{name="meta-llama/Llama-3.2-3B"} 570979.0
+sglang:max_prefill_tokens{name="meta-llama/Llama-3.2-3B"} 16384.0
+`: "SGLang h meta-llama/Llama-3.2-3B: of 570,979 tokens",
+	} {
+		e := Engine{URL: "http://h/metrics", Replicas: readExposition(text)}
+		assert.Diff(t, []string{want}, e.lines(), "of %s", text)
+	}
+}
+
 // TestExpositionHostile: what is no number, no share or no end of a label is passed over, and what is taken is bounded.
 func TestExpositionHostile(t *testing.T) {
 	for _, text := range []string{

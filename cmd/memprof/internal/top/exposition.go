@@ -70,7 +70,7 @@ func readExposition(text string) []Replica {
 		}
 		key := [3]string{"vLLM", labels["model_name"], labels["engine"]}
 		if strings.HasPrefix(name, "sglang") {
-			key = [3]string{"SGLang", labels["model_name"], labels["dp_rank"]}
+			key = [3]string{"SGLang", cmp.Or(labels["model_name"], labels["name"]), labels["dp_rank"]} // name: of its first version
 		}
 		r := found[key]
 		if r == nil {
