@@ -113,21 +113,21 @@ func adviseLimit(f *oomtext.Finding) []Advice {
 		return []Advice{{"Raise the fraction, or the memory limit, that the program sets", "grep -rn -e memory_fraction -e memory_limit -e MEM_FRACTION ."}}
 	}
 	high := f.Settings.Utilization >= 0.95
+	estimate := adviseEstimate(f)
 	switch f.Kind {
 	case oomtext.KVBlocks:
-		advice := adviseEstimate(f)
 		if high {
-			return append(advice, divide, length)
+			return append(estimate, divide, length)
 		}
-		if len(advice) == 0 {
+		if len(estimate) == 0 {
 			raise.Text = "Let vLLM use more of the device"
 		}
-		return append(advice, raise, divide)
+		return append(estimate, raise, divide)
 	case oomtext.KVLength:
 		if high {
-			return append(adviseEstimate(f), length, divide)
+			return append(estimate, length, divide)
 		}
-		return append(adviseEstimate(f), length, raise)
+		return append(estimate, length, raise)
 	case oomtext.StartupFree:
 		a := utilization(f)
 		a.Text = "Claim no more than is free"
@@ -157,8 +157,8 @@ func adviseLimit(f *oomtext.Finding) []Advice {
 	}}
 }
 
-// adviseEstimate leaves vLLM's estimate of its CUDA graphs out, where it takes what the KV cache lacks. It adds up what the graphs
-// would take each in a pool of its own; they share one.
+// adviseEstimate leaves out vLLM's estimate of its CUDA graphs, where that takes what the KV cache lacks. The estimate grows with the number of
+// graphs, as if each had a pool of its own; they share one.
 func adviseEstimate(f *oomtext.Finding) []Advice {
 	missing := int64(1 << 30)
 	if f.Requested != nil && f.Available != nil {

@@ -24,7 +24,7 @@ func explained(t *testing.T) map[string]*oomtext.Finding {
 		data, err := os.ReadFile(file)
 		assert.NoError(t, err)
 		_, text, _ := strings.Cut(string(data), "\n---\n")
-		f, err := oomtext.Read(strings.NewReader(text))
+		f, _, err := oomtext.Read(strings.NewReader(text))
 		assert.Must(t, err == nil && f != nil, "%s: %v, %v", file, f, err)
 		all[strings.TrimSuffix(filepath.Base(file), ".txt")] = f
 	}
@@ -85,7 +85,7 @@ func TestExplainEstimate(t *testing.T) {
 		{estimated("15.30") + needed, "15.3 GiB"}, {estimated("15.28") + needed, ""},
 		{estimated("118.65") + "CUDA graph memory profiling is disabled (VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0).\n" + noBlocks, ""},
 	} {
-		f, err := oomtext.Read(strings.NewReader(c.log))
+		f, _, err := oomtext.Read(strings.NewReader(c.log))
 		assert.Must(t, err == nil && f != nil, "%s: %v, %v", c.log, f, err)
 		first := ExplainAdvice(f)[0]
 		advised := strings.HasPrefix(first.Command, "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0 vllm serve MODEL --gpu-memory-utilization 0.85")
@@ -110,7 +110,7 @@ func TestExplainExpandable(t *testing.T) {
 		{"UserWarning: expandable_segments not supported on this platform\n", "", false},
 		{"  File \"D:\\work\\train.py\", line 3\n", "", false},
 	} {
-		f, err := oomtext.Read(strings.NewReader(c.before + text + c.after))
+		f, _, err := oomtext.Read(strings.NewReader(c.before + text + c.after))
 		assert.NoError(t, err)
 		advised := slices.ContainsFunc(ExplainAdvice(f), func(a Advice) bool { return strings.Contains(a.Command, "expandable_segments:True") })
 		assert.That(t, f.Verdict == oomtext.Fragmentation && advised == c.advised,

@@ -16,22 +16,26 @@ type change struct {
 
 // swift are the changes that cost no time, or next to none.
 var swift = []change{
-	{"use-cache", "use_cache=False while training", withoutCache, ""},
-	{"attention", "SDPA's fused kernels, not eager attention, its math backend or need_weights=True: no whole scores", withoutScores, ""},
-	{"chunked-loss", "the last layer and the loss in 8 chunks, each in a checkpoint, or fused cross entropy: no whole logits", chunkedLoss, ""},
-	{"zero-grad", "zero_grad(set_to_none=True) right after the optimizer's step", zeroGrad, ""},
-	{"no-grad", "torch.no_grad() in evaluation, which saves for no backward", withoutGrad, ""},
-	{"fused", "fused=True in the optimizer (Adam, AdamW, SGD): no temporaries", fusedStep, ""},
-	{"foreach", "foreach=False in the optimizer: temporaries of one parameter at a time", withoutForeach, ""},
+	{id: "use-cache", text: "use_cache=False while training", make: withoutCache},
+	{id: "attention", text: "SDPA's fused kernels, not eager attention, its math backend or need_weights=True: no whole scores", make: withoutScores},
+	{id: "chunked-loss", text: "the last layer and the loss in 8 chunks, each in a checkpoint, or fused cross entropy: no whole logits", make: chunkedLoss},
+	{id: "zero-grad", text: "zero_grad(set_to_none=True) right after the optimizer's step", make: zeroGrad},
+	{id: "no-grad", text: "torch.no_grad() in evaluation, which saves for no backward", make: withoutGrad},
+	{id: "fused", text: "fused=True in the optimizer (Adam, AdamW, SGD): no temporaries", make: fusedStep},
+	{id: "foreach", text: "foreach=False in the optimizer: temporaries of one parameter at a time", make: withoutForeach},
 }
 
-// small is a setting of cuBLAS's workspace.
-const small = "CUBLAS_WORKSPACE_CONFIG=:4096:2:16:8"
-
 // smallWorkspace is a change that may cost time.
-var smallWorkspace = change{"workspace", small + ": 8.13 MiB for each handle and stream of cuBLAS, not 32; may be slower", smallerWorkspaces, small}
+var smallWorkspace = change{
+	id:       "workspace",
+	text:     smallSetting + ": 8.13 MiB for each handle and stream of cuBLAS, not 32; may be slower",
+	make:     smallerWorkspaces,
+	variable: smallSetting,
+}
 
-// smallerWorkspaces gives cuBLAS on Hopper and later, and where a larger setting asks for as much, what it has on cards before.
+const smallSetting = "CUBLAS_WORKSPACE_CONFIG=:4096:2:16:8" // attribution.SmallWorkspace
+
+// smallerWorkspaces gives cuBLAS the workspaces of cards before Hopper, where it has those of Hopper by its card or by a setting.
 func smallerWorkspaces(h *History) *edit {
 	e := h.edit()
 	for i := range h.blocks {

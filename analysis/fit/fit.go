@@ -64,7 +64,7 @@
 //	               of their blocks
 //	fused          no temporaries of the step of Adam, AdamW or SGD, where it works on lists of parameters
 //	foreach        of another of torch's optimizers' temporaries those of one parameter are live at a time, one or two of its size
-//	workspace      what cuBLAS has for a handle and stream on Hopper, or by a setting as large, has the size that it has on cards before
+//	workspace      cuBLAS's workspaces of 32 MiB, as on Hopper, have the size that they have on cards before it
 //	checkpoint     what a module saves for backward is freed in forward: what a part of it saves for itself when the next part begins,
 //	               what its parts return at its end, and its own output not at all. Its forward is repeated before the first operator of
 //	               backward that frees one of these blocks, or the output of a module that ends with an operator in place
@@ -73,7 +73,7 @@
 //	kv-cache       the same, where most of these bytes are a KV cache and no pass is marked, as when an engine starts
 //
 // A change is proposed if the greatest sum of requested bytes falls by it, and of those that are about the same bytes the one that
-// costs no time, then the one that saves most. Checkpoints, smaller workspaces and batches may cost some.
+// costs no time, then the one that saves most. Checkpoints, smaller workspaces and smaller batches may cost time.
 //
 // # An engine's start
 //

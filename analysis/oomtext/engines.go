@@ -90,7 +90,6 @@ var (
 	setUtilization = named("utilization", `gpu[-_]memory[-_]utilization["']?(?:\)?[:=]?|\()(0?\.\d+|1\.0+)`)
 	setStatic      = named("static", `mem[-_]fraction[-_]static["']?[:=]?(0?\.\d+)`)
 	setPaddle      = named("FLAGS_fraction", `FLAGS_fraction_of_gpu_memory_to_use(?:is|=)(0?\.\d+)`)
-	setAside       = named("EstimatedCUDAgraph", `EstimatedCUDAgraphmemory:([\d.]+GiB)`)
 	profiledTotal  = named("total_gpu_memory", `total_gpu_memory(?:=|\()([\d.]+GiB)`)
 	windowsPath    = named(`:\`, `[^A-Za-z][C-G]:\\`)
 )
@@ -118,13 +117,9 @@ func (s *Settings) search(text []byte, seen, end int) {
 	first(setUtilization, &s.Utilization)
 	first(setStatic, &s.Static)
 	first(setPaddle, &s.Fraction)
-	size := func(of setting, to **int64) {
-		if m := of.in(part); m != nil && *to == nil {
-			*to = parseSize(string(m[1]))
-		}
+	if m := profiledTotal.in(part); m != nil && s.total == nil {
+		s.total = parseSize(string(m[1]))
 	}
-	size(setAside, &s.Graphs)
-	size(profiledTotal, &s.total)
 	s.words(part)
 }
 
@@ -143,9 +138,6 @@ func (s *Settings) words(part []byte) {
 	}
 	if s.Engine == "" && has("/sglang/", "sglang.launch_server", "sgl-workspace") {
 		s.Engine = SGLang
-	}
-	for _, said := range notSetAside {
-		s.ignored = s.ignored || has(strings.ReplaceAll(said, " ", ""))
 	}
 	s.Training = s.Training || has("_engine_run_backward", "loss.backward", "run_backward(", "optimizer.step")
 	s.jax = s.jax || has("jaxlib", "XlaRuntimeError", "JaxRuntimeError", "external/org_tensorflow", "external/xla", "/jax/")

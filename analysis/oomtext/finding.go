@@ -91,7 +91,6 @@ type Settings struct {
 	Training    bool // a backward pass is in the log
 
 	total           *int64 // of the device, as vLLM's profile says it
-	ignored         bool   // nothing is set aside by vLLM's estimate
 	jax, tensorflow bool   // whose program the log is of
 }
 

@@ -15,9 +15,6 @@ func (f *Finding) judge() {
 	if f.Total == nil && f.Framework == VLLM {
 		f.Total = f.Settings.total
 	}
-	if f.Settings.ignored {
-		f.Settings.Graphs = nil
-	}
 	f.Verdict = f.verdict()
 }
 

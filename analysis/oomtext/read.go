@@ -16,23 +16,31 @@ const (
 	lineBytes   = 16 << 10 // of a line that is cleaned at once; a longer one is taken in parts
 )
 
-// Read finds the error in a log and judges it. Without one it returns nil and no error, except those of r.
-func Read(r io.Reader) (*Finding, error) {
-	s := scanner{errors: map[errorSort]int{}}
+// Read finds the error in a log and judges it, and what the log says of an engine's start. Each is nil if the log has none; errors are r's.
+func Read(r io.Reader) (*Finding, *Startup, error) {
+	s, start := scanner{errors: map[errorSort]int{}}, &Startup{}
 	in := bufio.NewReaderSize(r, lineBytes)
 	for number := 1; ; {
 		line, err := in.ReadSlice('\n')
 		if len(line) > 0 {
-			s.add(line, number)
+			start.add(line)
+			s.add(line, number) // cleans it in place
 		}
 		switch {
 		case err == nil:
 			number++
 		case errors.Is(err, bufio.ErrBufferFull): // the rest of the line follows
 		case errors.Is(err, io.EOF):
-			return s.finish(), nil
+			found := s.finish()
+			if !start.found() {
+				return found, nil, nil
+			}
+			if found != nil {
+				found.Settings.Graphs = start.Estimated
+			}
+			return found, start, nil
 		default:
-			return nil, err
+			return nil, nil, err
 		}
 	}
 }

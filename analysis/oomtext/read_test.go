@@ -84,7 +84,7 @@ func TestTexts(t *testing.T) {
 	right := 0
 	all := texts(t)
 	for _, l := range all {
-		f, err := Read(strings.NewReader(l.text))
+		f, _, err := Read(strings.NewReader(l.text))
 		if err != nil {
 			t.Errorf("%s: %v", l.name, err)
 			continue
@@ -152,7 +152,7 @@ func TestDisguises(t *testing.T) {
 			if strings.Contains(l.name, "dump") && d.name == "wrapped" {
 				continue // a dump is read by its lines
 			}
-			f, err := Read(strings.NewReader(d.of(l.text)))
+			f, _, err := Read(strings.NewReader(d.of(l.text)))
 			assert.NoError(t, err)
 			wrong := l.compare(f)
 			assert.That(t, len(wrong) <= 0, "%s, %s: %s", d.name, l.name, strings.Join(wrong, "; "))
@@ -167,7 +167,7 @@ func TestNothing(t *testing.T) {
 		"NCCL WARN Cuda failure 'invalid argument'", "step 3: 12.5 GiB allocated, 3 GiB free",
 		"Allocator (GPU_0_bfc) ran out of memory trying to allocate 1.25GiB with freed_by_count=0. The caller indicates that this is not a failure, but may mean that there could be performance gains if more memory were available.",
 	} {
-		f, err := Read(strings.NewReader(text))
+		f, _, err := Read(strings.NewReader(text))
 		assert.That(t, err == nil && f == nil, "%.60q: found %+v, %v", text, f, err)
 	}
 }
@@ -175,7 +175,7 @@ func TestNothing(t *testing.T) {
 // TestLine: the finding has the line where its error begins, and how many errors the log has.
 func TestLine(t *testing.T) {
 	const oom = "CUDA out of memory. Tried to allocate 20.00 MiB (GPU 1; 7.79 GiB total capacity; 7.00 GiB already allocated; 1.00 MiB free; 7.10 GiB reserved in total by PyTorch)\n"
-	f, err := Read(strings.NewReader(strings.Repeat("loss 0.1\n", 40000) + "RuntimeError: " + oom + "again: " + oom))
+	f, _, err := Read(strings.NewReader(strings.Repeat("loss 0.1\n", 40000) + "RuntimeError: " + oom + "again: " + oom))
 	assert.Must(t, err == nil && f != nil, "found %v, %v", f, err)
 	assert.That(t, f.Line == 40001 && f.Errors == 2 && f.Device == "1",
 		"line %d, %d errors, device %q, want line 40001, 2 errors, device 1", f.Line, f.Errors, f.Device)
@@ -185,7 +185,7 @@ func TestLine(t *testing.T) {
 func TestDump(t *testing.T) {
 	all := texts(t)
 	i := slices.IndexFunc(all, func(l labeled) bool { return l.name == "tensorflow-dump-whole" })
-	f, err := Read(strings.NewReader(all[i].text))
+	f, _, err := Read(strings.NewReader(all[i].text))
 	assert.Must(t, err == nil && f != nil && f.Dump != nil, "no dump: %+v, %v", f, err)
 	d := f.Dump
 	assert.That(t, d.Chunks == 24 && d.FreeChunks == 4 && d.FreeListed == 77070336 && d.LargestFree == 69648384, "chunks: %+v", d)
@@ -203,7 +203,7 @@ func TestDump(t *testing.T) {
 func TestHostile(t *testing.T) {
 	for _, piece := range []string{"out of memory. Tried to allocate 1 GiB ", "Bin (256): Total Chunks: 1,", "\x1b[", "[", "(pid=", "0:", "Process 1 has 1.00 GiB memory in use."} {
 		begun := modeltest.ProcessorTime(t)
-		if _, err := Read(strings.NewReader(strings.Repeat(piece, 4<<20/len(piece)))); err != nil {
+		if _, _, err := Read(strings.NewReader(strings.Repeat(piece, 4<<20/len(piece)))); err != nil {
 			t.Fatal(err)
 		}
 		took := modeltest.ProcessorTime(t) - begun
@@ -217,7 +217,7 @@ func FuzzRead(f *testing.F) {
 		f.Add(l.text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		found, err := Read(strings.NewReader(text))
+		found, _, err := Read(strings.NewReader(text))
 		assert.NoError(t, err)
 		assert.Must(t, found == nil || found.Verdict != "" && found.Framework != "", "%+v has no verdict", found)
 	})

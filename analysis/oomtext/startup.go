@@ -11,7 +11,7 @@ import (
 )
 
 // Startup is what the log of a vLLM or SGLang that starts says of one GPU's memory, in bytes: the first line about each,
-// whichever rank's it is. It is an io.Writer of the log.
+// whichever rank's it is.
 type Startup struct {
 	Engine      string `json:"engine"` // "" while nothing was found
 	Total       *int64 `json:"total"`
@@ -21,14 +21,14 @@ type Startup struct {
 	KV          *int64 `json:"kv"`
 	Tokens      *int64 `json:"kv_tokens"`
 	Graphs      *int64 `json:"graphs"`
-	Estimated   *int64 `json:"graphs_estimated"` // for graphs, which vLLM set aside before it sized the KV cache
+	Estimated   *int64 `json:"graphs_estimated"` // what vLLM set aside for graphs before it sized the KV cache
 	Free        *int64 `json:"free"`             // when all is done
 
 	line    []byte // the beginning of one that has not ended
-	ignored bool   // the estimate is printed, and nothing is set aside by it
+	ignored bool   // vLLM prints the estimate, and sets nothing aside
 }
 
-// notSetAside are what vLLM says where it ignores its estimate: by a setting, and before it was the default.
+// notSetAside is what vLLM says where it ignores its estimate: by a setting, and before the estimate was the default.
 var notSetAside = []string{"CUDA graph memory profiling is disabled", "CUDA graph memory profiling will be enabled by default"}
 
 const startupLine = 4 << 10 // bytes of a line that are looked at
@@ -72,23 +72,18 @@ func graphs(s *Startup) **int64      { return &s.Graphs }
 func estimated(s *Startup) **int64   { return &s.Estimated }
 func free(s *Startup) **int64        { return &s.Free }
 
-// Write reads the next part of the log.
-func (s *Startup) Write(text []byte) (int, error) {
-	n := len(text)
-	for len(text) > 0 {
-		part, rest, ended := bytes.Cut(text, []byte("\n"))
-		s.line = append(s.line, part[:min(len(part), startupLine-len(s.line))]...)
-		if ended {
-			s.read(string(s.line))
-			s.line = s.line[:0]
-		}
-		text = rest
+// add reads the next part of the log: a line, or a piece of a long one.
+func (s *Startup) add(part []byte) {
+	text, ended := bytes.CutSuffix(part, []byte("\n"))
+	s.line = append(s.line, text[:min(len(text), startupLine-len(s.line))]...)
+	if ended {
+		s.read(string(s.line))
+		s.line = s.line[:0]
 	}
-	return n, nil
 }
 
-// Found says whether the log, which has ended, tells of a start.
-func (s *Startup) Found() bool {
+// found says whether the log, which has ended, tells of a start.
+func (s *Startup) found() bool {
 	s.read(string(s.line))
 	s.line = nil
 	if s.ignored {
@@ -140,8 +135,8 @@ func (s *Startup) Rest() *int64 {
 	return &rest
 }
 
-// Unused is the tokens of KV cache for which there is room in what vLLM set aside for graphs and they did not take; where the log
-// does not say what they took, in all that it set aside. Nil where an estimate, the KV cache or its tokens are not known.
+// Unused is how many tokens of KV cache would fit into what vLLM set aside for graphs and they did not take; where the log does not say
+// what they took, into all that it set aside. It is nil where the estimate, the KV cache or its tokens are not known.
 func (s *Startup) Unused() *int64 {
 	if s.Estimated == nil || s.KV == nil || s.Tokens == nil || *s.KV <= 0 {
 		return nil

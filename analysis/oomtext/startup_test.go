@@ -1,9 +1,11 @@
 package oomtext
 
 import (
+	"io"
 	"math"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/memprof/memprof/trace/tracetest/assert"
 )
@@ -30,7 +32,7 @@ INFO 03-21 20:16:20 [model_runner.py:1570] Graph capturing finished in 20 secs, 
 `
 )
 
-// TestStartup: every figure of each log, to the byte that its decimals stand for, however the log is cut into writes.
+// TestStartup: every figure of each log, to the byte that its decimals stand for, however the log is cut into reads.
 func TestStartup(t *testing.T) {
 	gib := func(hundredths int64) int64 { return (hundredths<<30 + 50) / 100 }
 	type row struct{ total, weights, activations, outside, kv, tokens, graphs, free int64 }
@@ -42,13 +44,9 @@ func TestStartup(t *testing.T) {
 		{startedV1, "vLLM", row{weights: gib(1266), kv: gib(825), tokens: 178_880, graphs: gib(75)}},
 		{startedSGLang, "SGLang", row{weights: gib(5698), kv: 2 * gib(7644), tokens: 1_669_816, graphs: gib(125), free: gib(1125)}},
 	} {
-		for _, size := range []int{1, 100, len(c.log)} {
-			var s Startup
-			for from := 0; from < len(c.log); from += size {
-				n, err := s.Write([]byte(c.log[from:min(len(c.log), from+size)]))
-				assert.That(t, err == nil && n > 0, "%v", err)
-			}
-			assert.That(t, s.Found(), "%.40s: nothing found", c.log)
+		for _, log := range []io.Reader{strings.NewReader(c.log), iotest.OneByteReader(strings.NewReader(c.log))} {
+			_, s, err := Read(log)
+			assert.Must(t, err == nil && s != nil, "%.40s: %v, %v", c.log, err, s)
 			or0 := func(p *int64) int64 {
 				if p == nil {
 					return 0
@@ -84,21 +82,19 @@ func TestUnused(t *testing.T) {
 		{"Estimated CUDA graph memory: 1.00 GiB total\nAvailable KV cache memory: 10.00 GiB\nGPU KV cache size: 1,000 tokens\nGraph capturing finished in 1 secs, took 2.00 GiB\n",
 			1000, 0, 1000},
 	} {
-		var s Startup
-		_, err := s.Write([]byte(c.log))
-		assert.That(t, err == nil && s.Found() && *s.Tokens == c.tokens, "%v, %+v", err, s)
+		_, s, err := Read(strings.NewReader(c.log))
+		assert.Must(t, err == nil && s != nil && *s.Tokens == c.tokens, "%v, %+v", err, s)
 		assert.Equal(t, *s.Unused(), c.unused)
 		off := float64(*s.Tokens+*s.Unused())/float64(c.without) - 1
 		assert.That(t, math.Abs(off) < 1e-4, "%d tokens and %d unused, want %d", *s.Tokens, *s.Unused(), c.without)
 	}
 	for log, want := range map[string]bool{
-		"Estimated CUDA graph memory: 118.65 GiB total\nGPU KV cache size: 7 tokens\nAvailable KV cache memory: 0.00 GiB\n":                                              true,
-		"Estimated CUDA graph memory: 118.65 GiB total\nCUDA graph memory profiling is disabled (VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0).\n":                         false,
-		"In v0.19, CUDA graph memory profiling will be enabled by default (VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=1)\nEstimated CUDA graph memory: 118.65 GiB total\n": false,
+		"Estimated CUDA graph memory: 118.65 GiB total\nGPU KV cache size: 7 tokens\nAvailable KV cache memory: 0.00 GiB\n":                            true,
+		"Estimated CUDA graph memory: 118.65 GiB total\nCUDA graph memory profiling is disabled\nAvailable KV cache memory: 1.00 GiB\n":                false,
+		"CUDA graph memory profiling will be enabled by default\nEstimated CUDA graph memory: 118.65 GiB total\nAvailable KV cache memory: 1.00 GiB\n": false,
 	} {
-		var s Startup
-		_, err := s.Write([]byte(log))
-		assert.That(t, err == nil && s.Found() && s.Unused() == nil && (s.Estimated != nil) == want, "%s: %v, %+v", log, err, s)
+		_, s, err := Read(strings.NewReader(log))
+		assert.Must(t, err == nil && s != nil && s.Unused() == nil && (s.Estimated != nil) == want, "%s: %v, %+v", log, err, s)
 		if want {
 			assert.Equal(t, *s.Estimated, (11865<<30+50)/100)
 		}
@@ -109,10 +105,9 @@ func TestUnused(t *testing.T) {
 func TestNoStartup(t *testing.T) {
 	var s Startup
 	for _, line := range []string{"Model loading took 1e9 GiB\n", "Model loading took 99999999999.5 GiB\n", "GPU KV cache size: 9,999,999,999,999,999,999 tokens\n", "Model loading took . GiB\n"} {
-		_, err := s.Write([]byte(line))
-		assert.NoError(t, err)
+		s.add([]byte(line))
 	}
-	_, err := s.Write([]byte(strings.Repeat("x", 1<<20)))
-	assert.That(t, err == nil && len(s.line) == startupLine && cap(s.line) <= 2*startupLine, "%d bytes kept", cap(s.line))
-	assert.That(t, !s.Found(), "%+v", s)
+	s.add([]byte(strings.Repeat("x", 1<<20)))
+	assert.That(t, len(s.line) == startupLine && cap(s.line) <= 2*startupLine, "%d bytes kept", cap(s.line))
+	assert.That(t, !s.found(), "%+v", s)
 }

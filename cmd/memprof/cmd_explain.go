@@ -64,16 +64,15 @@ func explain(stdout io.Writer, stdin io.Reader, name string, asJSON bool) error 
 		defer file.Close()
 		stdin, what = file, name
 	}
-	var start oomtext.Startup
-	found, err := oomtext.Read(io.TeeReader(stdin, &start))
+	found, start, err := oomtext.Read(stdin)
 	if err != nil {
 		return exit.Usagef("%s: %w", what, err)
 	}
-	if found == nil && start.Found() {
+	if found == nil && start != nil {
 		if asJSON {
-			return report.StartupJSON(stdout, &start)
+			return report.StartupJSON(stdout, start)
 		}
-		return layout.WriteText(stdout, screen.Options(stdout), report.StartupSection(&start))
+		return layout.WriteText(stdout, screen.Options(stdout), report.StartupSection(start))
 	}
 	if found == nil {
 		return exit.Usagef("%s: no out-of-memory error in it: give the log with the line of the error", what)

@@ -100,7 +100,7 @@ def costs(output):
 
 @alone
 def attribution_cost(suite):
-    """The cost of each level, on a step of many small operations and on bare allocations: a third of torch's, or within two errors of it."""
+    """The cost of each level, on a step of many small operations and on bare allocations: at most a third of what torch's history adds, or two errors more."""
     job, jobs = suite.script("alternate", ALTERNATE), suite.jobs()
     theirs = costs(suite.run([*job, "history", jobs]).stdout)
     slow = []
