@@ -222,6 +222,25 @@ class DryRunTest(DryRunCase):
     def test_masks_of_choices(self, events):
         self.assertIn("0.02 of the elements are nonzero", together.printed)
 
+    @together.script(
+        """
+        import os, sys, tempfile
+        folder = tempfile.mkdtemp()
+        os.mkdir(os.path.join(folder, "transformers"))
+        with open(os.path.join(folder, "transformers", "masking_utils.py"), "w") as file:
+            file.write("def find_packed_sequence_indices(positions):\\n    return (positions.diff() != 1).cumsum(-1)\\n"
+                       "def needs_mask(positions):\\n    return find_packed_sequence_indices(positions) is not None\\n")
+        sys.path.insert(0, folder)
+        from transformers import masking_utils
+        sys.path.remove(folder)
+        assert not masking_utils.needs_mask(torch.arange(9, device="cuda"))
+        del sys.modules["transformers"], sys.modules["transformers.masking_utils"]
+        """
+    )
+    def test_rows_are_one_sequence_for_transformers(self, events):
+        self.assertIn("each row of a batch is assumed to hold one sequence", together.printed)
+        self.assertEqual(requests_of(events)[-1], 8 * 8)  # its search is computed
+
     def test_iterations_that_differ(self):
         plan, printed = self.script(
             """
