@@ -20,21 +20,28 @@ func (h *History) projecting() map[string]bool {
 	queries, keys, both := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, o := range h.origins {
 		of := parent(o.module)
-		for word := range strings.SplitSeq(strings.ToLower(o.module[len(of):]), "_") {
-			switch strings.Trim(word, ".w0123456789") {
-			case "q", "query", "queries":
-				queries[of] = true
-			case "k", "key", "keys", "kv":
-				keys[of] = true
-			case "qkv":
-				queries[of], keys[of] = true, true
-			}
-		}
+		q, k := projects(o.module)
+		queries[of], keys[of] = queries[of] || q, keys[of] || k
 		if of != "" && queries[of] && keys[of] {
 			both[of] = true
 		}
 	}
 	return both
+}
+
+// projects says what a part of attention makes, as its name says.
+func projects(module string) (queries, keys bool) {
+	for word := range strings.SplitSeq(strings.ToLower(module[len(parent(module)):]), "_") {
+		switch strings.Trim(word, ".w0123456789") {
+		case "q", "query", "queries":
+			queries = true
+		case "k", "key", "keys", "kv":
+			keys = true
+		case "qkv":
+			queries, keys = true, true
+		}
+	}
+	return queries, keys
 }
 
 // leastScores is the fewest bytes that scores have.
@@ -57,18 +64,19 @@ func withoutScores(h *History) *edit {
 	e := h.edit()
 	for _, a := range h.attentions() {
 		sizes := map[int64]bool{}
-		var all []int32
-		for _, k := range a.scores {
-			all = append(all, a.own[k])
-			sizes[h.blocks[a.own[k]].bytes] = true
-		}
-		for k, from := 0, 0; k < len(all); k++ { // a forward that calls the module again has other scores
-			if last := k+1 == len(all); last || e.kept(all[k]) && !e.kept(all[k+1]) {
-				e.fuse(a, a.scores[from:k+1])
+		var rest []int32                              // whose gradients are left
+		for k, from := 0, 0; k < len(a.scores); k++ { // a forward that calls the module again has other scores
+			sizes[h.blocks[a.own[a.scores[k]]].bytes] = true
+			if last := k+1 == len(a.scores); last || e.kept(a.own[a.scores[k]]) && !e.kept(a.own[a.scores[k+1]]) {
+				if call := a.scores[from : k+1]; !e.fuse(a, call) {
+					for _, own := range call {
+						rest = append(rest, a.own[own])
+					}
+				}
 				from = k + 1
 			}
 		}
-		e.dropScoresOfBackward(all, sizes)
+		e.dropScoresOfBackward(rest, sizes)
 	}
 	return e
 }

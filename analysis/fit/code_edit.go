@@ -18,6 +18,7 @@ type edit struct {
 	ops    []op            // what comes in, in the order of events after sorted
 	claims map[int32]bool  // the blocks that the change is about
 	loaded bool            // the code of libraries is there before the first request
+	hint   string          // what else the job has to do for the change; it ends the change's text
 }
 
 // op is an alloc or a free that comes in before an event.
@@ -46,12 +47,17 @@ func (e *edit) cut(i int32, before int32) {
 
 // drop leaves a block out.
 func (e *edit) drop(i int32) {
+	e.replace(i)
+	e.claims[i] = true
+}
+
+// replace leaves a block out in whose place there is another one, so that the change saves nothing of it.
+func (e *edit) replace(i int32) {
 	b := &e.blocks[i]
 	e.left[b.alloc] = true
 	if b.free < int32(len(e.events)) {
 		e.left[b.free] = true
 	}
-	e.claims[i] = true
 }
 
 // resize gives a block another size.
@@ -79,12 +85,17 @@ func (e *edit) revive(i int32, before int32) {
 	}
 }
 
-// keepUntil lets a block live until before an event. It is at an address of its own, as its recorded one may be another block's by then.
-func (e *edit) keepUntil(i, before int32) {
-	b := &e.blocks[i]
-	e.left[b.alloc], e.left[b.free] = true, true
-	addr := e.newCopy(i, b.alloc)
-	e.ops = append(e.ops, op{before: before, frees: true, block: i, addr: addr})
+// keepUntil lets a block live until before an event.
+func (e *edit) keepUntil(i, before int32) { e.live(i, e.blocks[i].alloc, before) }
+
+// live lets a block live from before an event until before another one. It is at an address of its own, as its recorded one may be another block's
+// then.
+func (e *edit) live(i, from, until int32) {
+	e.replace(i)
+	addr := e.newCopy(i, from)
+	if until < int32(len(e.events)) {
+		e.ops = append(e.ops, op{before: until, frees: true, block: i, addr: addr})
+	}
 }
 
 // empty says whether nothing was changed.

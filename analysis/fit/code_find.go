@@ -102,6 +102,7 @@ func (h *History) candidates() []candidate {
 			return
 		}
 		if saves := h.most - e.requested(); float64(saves) > leastSaved*float64(h.most) {
+			c.text += e.hint
 			all = append(all, candidate{change: c, edit: e, saves: saves, costs: costs})
 		}
 	}

@@ -13,15 +13,24 @@ import (
 // Scaled queries and keys are copies. Where what they are made of is freed, the kernel saves that in their place, and nothing changes. Where that
 // is saved anyway, as a packed projection is by the values, they go. The result is saved in the copy whose heads are behind each other again, which
 // for the kernel is a view; but nn.MultiheadAttention, which calls no module, copies it in any case.
-func (e *edit) fuse(a *attention, scores []int) {
+//
+// It says whether that is all that the kernel makes, in backward, too.
+func (e *edit) fuse(a *attention, scores []int) bool {
+	raw, softmax := a.own[scores[0]], a.own[scores[len(scores)-1]]
+	known := e.passes[a.pass].name == "forward" && e.blocks[raw].module != "" && e.kept(softmax) // no layers that share their frames; and something is saved
+	if known && e.byKernel(a, scores, raw, softmax) {
+		return true
+	}
 	sizes := map[int64]bool{}
 	for _, k := range scores {
 		e.drop(a.own[k])
 		sizes[e.blocks[a.own[k]].bytes] = true
 	}
-	raw, softmax := a.own[scores[0]], a.own[scores[len(scores)-1]]
-	if e.passes[a.pass].name != "forward" || e.blocks[raw].module == "" || !e.kept(softmax) {
-		return // layers share their frames; or nothing is saved
+	if !known {
+		return false
+	}
+	if e.repeatsKeys(a, raw) {
+		e.hint = repeatKeys
 	}
 	for _, i := range a.own[scores[0]:scores[len(scores)-1]] {
 		if b := &e.blocks[i]; b.plain && e.kept(i) && (sizes[2*b.bytes] || sizes[4*b.bytes]) {
@@ -29,6 +38,7 @@ func (e *edit) fuse(a *attention, scores []int) {
 		}
 	}
 	e.keepOperands(a, raw, softmax)
+	return false
 }
 
 // keepOperands changes what is saved besides scores. raw is the first block of the scores, softmax the last one.
@@ -109,6 +119,25 @@ func (e *edit) redundant(a *attention, copies []int32) []int32 {
 		}
 		return false
 	})
+}
+
+// repeatKeys is what a job in float32 does whose queries have more heads than its keys. In torch 2.11 SDPA takes such keys itself, and then has a
+// fused kernel for them in two bytes only.
+const repeatKeys = "; keys have fewer heads: in float32, repeat them first"
+
+// repeatsKeys says whether the scaled keys are as large as the queries, and so whole times as large as what a part of the module made of keys.
+func (e *edit) repeatsKeys(a *attention, raw int32) bool {
+	copies := e.copiesBefore(a, raw)
+	if len(copies) != 2 || e.blocks[copies[0]].bytes != e.blocks[copies[1]].bytes {
+		return false
+	}
+	for i := copies[0] - 1; e.inside(a, i); i-- {
+		b := &e.blocks[i]
+		if queries, keys := projects(b.place); keys && !queries && b.place != a.place && b.plain {
+			return b.bytes < e.blocks[copies[0]].bytes && e.blocks[copies[0]].bytes%b.bytes == 0
+		}
+	}
+	return false
 }
 
 // widened says whether attention computes in four bytes what it takes and returns in two: its result is half as large as
