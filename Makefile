@@ -2,11 +2,12 @@
 #
 #   make build       bin/memprof, one file with everything in it
 #   make web         dist/memprof-web/index.html: import, report and explain as one page that runs in a browser, without a network
+#   make web-test    drops files on that page in headless Chromium: it says what the command line says (two minutes of compiling)
 #   make web-large   drops a snapshot of 1 GB on that page in headless Chromium, and says how long it takes and how much memory (1 GB of disk)
 #   make demo        records a job (simulated GPU where there is no real one), reports, verifies, checks
 #   make check       what one runs before a commit: form, vet, tests that record no job, quick ones of the hook; a minute on two cores
-#   make test        everything that needs no GPU
-#   make duckdb-test   the README's DuckDB commands, where there is a C++ compiler; part of test
+#   make test        everything that needs no GPU, but what has a target of its own below or above
+#   make duckdb-test the README's DuckDB commands, where there is a C++ compiler (a minute)
 #   make rings       fails where files of a package or C folder are too many in a ring, or packages too many; part of test
 #   make campaign    kills, full disks, hostile directories, refused driver calls, random jobs under all policies, late readers: about
 #                    two hours on two cores. Each test takes CAMPAIGN=240 seconds, or jobs in proportion, and prints its seed, which
@@ -39,7 +40,7 @@ WEB := dist/memprof-web
 DEMO_JOB = $(shell python3 -c 'import sys, torch, torchvision; sys.exit(not torch.cuda.is_available())' >/dev/null 2>&1 \
 	&& echo python3 samples/jobs/resnet50.py --iterations 20 || echo bin/memprof lab rerun samples/resnet50)
 
-.PHONY: build hook web web-large demo check test go-lint go-quick c-quick python-quick go-test race-test c-test python-test torch-test torch-there tested duckdb-test rings campaign fits peaks fuzz soak bench axe page-bench gpu-check dist dist-check clean
+.PHONY: build hook web web-test web-large demo check test go-lint go-quick c-quick python-quick go-test race-test c-test python-test torch-test torch-there tested duckdb-test rings campaign fits peaks fuzz soak bench axe page-bench gpu-check dist dist-check clean
 
 build: hook
 	go build -tags $(TAGS) -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/memprof ./cmd/memprof
@@ -55,6 +56,9 @@ web:
 	cd cmd/memprof/web && gzip -9n <$(CURDIR)/bin/memprof.wasm | base64 -w0 | sed -e '/^@packed$$/{r /dev/stdin' -e 'd}' \
 	  -e "/^@scripts$$/{r $$(go env GOROOT)/lib/wasm/wasm_exec.js" -e 'r files.js' -e 'r worker.js' -e 'd}' \
 	  -e '/^@page$$/{r page.js' -e 'd}' index.html >$(abspath $(WEB))/index.html
+
+web-test:
+	go test ./cmd/memprof -run '^TestWeb$$' -web -count 1 -v
 
 web-large:
 	@mkdir -p bin
@@ -72,7 +76,7 @@ demo:
 
 # Two parts at a time, in this order: each leaves a core idle for minutes, as its longest test runs last and alone, or waits.
 test: hook
-	$(MAKE) -j2 go-test c-test torch-there race-test python-test rings duckdb-test
+	$(MAKE) -j2 go-test c-test torch-there race-test python-test rings
 
 check: hook
 	@$(MAKE) -s -j2 go-quick c-quick python-quick

@@ -94,8 +94,13 @@ var webTexts = []string{
 	"torch-reserved-fragmentation", "torch21-fifteen-ranks-on-gpu-0", "sglang-not-enough", "jax-allocating", "tensorflow-dump-mnist", "nccl-enqueue",
 }
 
+var web = flag.Bool("web", false, "make the page of make web, and drop files on it")
+
 // TestWeb drops files on the page, which says what the command line says, byte by byte.
 func TestWeb(t *testing.T) {
+	if !*web {
+		t.Skip("-web is not given: make web-test")
+	}
 	w := openWeb(t)
 	for _, name := range webTexts {
 		t.Run(name, func(t *testing.T) { w.sameText(t, name) })
