@@ -8,7 +8,7 @@ import (
 
 // kernel is a call of attention by the math backend, whose place a fused kernel takes.
 type kernel struct {
-	own       []int32 // blocks that the module allocates itself, without a KV cache's and what follows
+	own       []int32 // blocks that the module allocates itself and that end before the call does, without a KV cache's and what follows
 	copies    []int32 // of these, the saved ones of queries, keys and values
 	operands  []int32 // blocks of queries, keys and values as they come in, which end before the call does
 	result    int32   // the block that it returns and saves
@@ -78,6 +78,8 @@ func (e *edit) kernelOf(a *attention, scores []int, raw, softmax int32) (c kerne
 				c.copies = append(c.copies, i)
 				continue
 			}
+		case b.free >= e.passes[a.pass].to:
+			continue // stays, as cuBLAS's workspace does
 		}
 		c.own = append(c.own, i)
 	}
@@ -134,7 +136,7 @@ func (e *edit) findGradients(c *kernel, query, bytes int64) bool {
 		case b.alloc == at && b.free >= c.to:
 			c.gradients = append(c.gradients, i)
 		case b.alloc < c.from && b.alloc >= e.passes[p].from:
-			if c.incoming >= 0 {
+			if c.incoming >= 0 || !b.plain {
 				return false
 			}
 			c.incoming = i

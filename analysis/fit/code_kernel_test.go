@@ -39,6 +39,7 @@ func (j *script) edited(t *testing.T, e *edit) (all []string) {
 func mathBackend(packed bool) *script {
 	j := &script{job: newJob()}
 	var passing, saved, cache []int64
+	var workspace int64 // stays, as cuBLAS's does
 	keys := int64(20)
 	if packed {
 		keys = 10
@@ -55,6 +56,7 @@ func mathBackend(packed bool) *script {
 		}
 		save(10)   // scaled queries
 		save(keys) // and keys
+		workspace = own(8, attribution.Workspace)
 		raw := temporary(100)
 		save(100) // the softmax
 		j.free(raw)
@@ -96,6 +98,7 @@ func mathBackend(packed bool) *script {
 		j.free(ofQueries)
 		j.free(both, behind)
 	})
+	j.free(workspace)
 	return j
 }
 
@@ -105,9 +108,9 @@ func TestKernel(t *testing.T) {
 	j := mathBackend(false)
 	e := withoutScores(j.history(t))
 	assert.Diff(t, []string{
-		"+10 h.attn.query", "+40 h.attn.key_value", "+10 h.attn", "+10 h.attn.out", "-10 h.attn.out",
+		"+10 h.attn.query", "+40 h.attn.key_value", "+8 h.attn", "+10 h.attn", "+10 h.attn.out", "-10 h.attn.out",
 		"+10 ", "+10 ", "+20 ", "+20 ", "-10 ", "-10 h.attn.query", "-40 h.attn.key_value", "-10 h.attn",
-		"+40 ", "-20 ", "-20 ", "-40 ", "-10 ",
+		"+40 ", "-20 ", "-20 ", "-40 ", "-10 ", "-8 h.attn",
 	}, j.edited(t, e), "events")
 	assert.Equal(t, j.liveAtEnd(t, e), 0, "blocks that live on")
 }
@@ -117,9 +120,9 @@ func TestKernelOfCache(t *testing.T) {
 	j := mathBackend(true)
 	e := withoutScores(j.history(t))
 	assert.Diff(t, []string{
-		"+30 h.attn.qkv", "+10 h.attn", "+10 h.attn", "+10 h.attn", "+10 h.attn.out", "-10 h.attn.out",
+		"+30 h.attn.qkv", "+10 h.attn", "+10 h.attn", "+8 h.attn", "+10 h.attn", "+10 h.attn.out", "-10 h.attn.out",
 		"+10 ", "+10 ", "+10 ", "+10 ", "-10 ", "-30 h.attn.qkv", "-10 h.attn", "-10 h.attn", "-10 h.attn",
-		"+20 ", "-10 ", "-10 ", "-20 ", "-10 ",
+		"+20 ", "-10 ", "-10 ", "-20 ", "-10 ", "-8 h.attn",
 	}, j.edited(t, e), "events")
 	assert.Equal(t, j.liveAtEnd(t, e), 0, "blocks that live on")
 }
