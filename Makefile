@@ -2,11 +2,11 @@
 #
 #   make build       bin/memprof, one file with everything in it
 #   make web         dist/memprof-web/index.html: import, report and explain as one page that runs in a browser, without a network
-#   make web-test    drops files on that page in headless Chromium: it says what the command line says (two minutes of compiling)
+#   make web-test    drops files on that page in headless Chromium: it says what the command line says (a minute of compiling)
 #   make web-large   drops a snapshot of 1 GB on that page in headless Chromium, and says how long it takes and how much memory (1 GB of disk)
 #   make demo        records a job (simulated GPU where there is no real one), reports, verifies, checks
 #   make check       what one runs before a commit: form, vet, tests that record no job, quick ones of the hook; a minute on two cores
-#   make test        everything that needs no GPU, but what has a target of its own below or above
+#   make test        all tests that need no GPU, but web-test, duckdb-test and the longer ones below
 #   make duckdb-test the README's DuckDB commands, where there is a C++ compiler (a minute)
 #   make rings       fails where files of a package or C folder are too many in a ring, or packages too many; part of test
 #   make campaign    kills, full disks, hostile directories, refused driver calls, random jobs under all policies, late readers: about

@@ -29,7 +29,7 @@ func (h *History) projecting() map[string]bool {
 	return both
 }
 
-// projects says what a part of attention makes, as its name says.
+// projects returns what a part of attention makes by its name: queries, keys, or both.
 func projects(module string) (queries, keys bool) {
 	for word := range strings.SplitSeq(strings.ToLower(module[len(parent(module)):]), "_") {
 		switch strings.Trim(word, ".w0123456789") {
@@ -64,7 +64,7 @@ func withoutScores(h *History) *edit {
 	e := h.edit()
 	for _, a := range h.attentions() {
 		sizes := map[int64]bool{}
-		var rest []int32                              // whose gradients are left
+		var rest []int32                              // scores whose gradients are left
 		for k, from := 0, 0; k < len(a.scores); k++ { // a forward that calls the module again has other scores
 			sizes[h.blocks[a.own[a.scores[k]]].bytes] = true
 			if last := k+1 == len(a.scores); last || e.kept(a.own[a.scores[k]]) && !e.kept(a.own[a.scores[k+1]]) {

@@ -18,7 +18,7 @@ type edit struct {
 	ops    []op            // what comes in, in the order of events after sorted
 	claims map[int32]bool  // the blocks that the change is about
 	loaded bool            // the code of libraries is there before the first request
-	hint   string          // what else the job has to do for the change; it ends the change's text
+	hint   string          // ends the change's text: what else the job has to do
 }
 
 // op is an alloc or a free that comes in before an event.
@@ -51,7 +51,7 @@ func (e *edit) drop(i int32) {
 	e.claims[i] = true
 }
 
-// replace leaves a block out in whose place there is another one, so that the change saves nothing of it.
+// replace leaves a block out and makes no claim on it, since the change puts another one in its place.
 func (e *edit) replace(i int32) {
 	b := &e.blocks[i]
 	e.left[b.alloc] = true

@@ -8,21 +8,22 @@ import (
 
 // kernel is a call of attention by the math backend, whose place a fused kernel takes.
 type kernel struct {
-	own       []int32 // blocks that the module allocates itself and that end before the call does, without a KV cache's and what follows
-	copies    []int32 // of these, the saved ones of queries, keys and values
-	operands  []int32 // blocks of queries, keys and values as they come in, which end before the call does
+	copies    []int32 // saved copies of queries, keys and values
+	own       []int32 // what else the module allocates itself for the call: the scores, masks, temporaries
+	operands  []int32 // blocks of queries, keys and values as they come in, which are freed before backward needs them
 	result    int32   // the block that it returns and saves
 	from, to  int32   // its events in backward
 	incoming  int32   // the block of the gradient of its result
 	gradients []int32 // the blocks of those of queries, keys and values, in this order
 }
 
-// byKernel makes of a call what a fused kernel makes of it, and says whether it can. raw is the first block of the scores, softmax the last one.
+// byKernel puts a fused kernel in the place of a call, and returns whether it can. scores are the sizes of the scores, raw is the first block of
+// them, softmax the last one.
 //
-// Forward allocates the result, and saves it beside queries, keys and values as they come in. Backward allocates their gradients, and then frees what
-// it computed from. Left out is what is small or depends on the kernel: sums of rows, and workspace of backward. Source: events of torch 2.11 on an
-// H200, of the same jobs with the math backend and with the memory-efficient kernel.
-func (e *edit) byKernel(a *attention, scores []int, raw, softmax int32) bool {
+// In forward a kernel allocates the result, and saves it beside queries, keys and values as they come in. In backward it allocates their gradients,
+// and then frees what it computed from. Two things are left out: the sums of rows, which are small, and backward's workspace, which depends on the
+// kernel. Source: events of torch 2.11 on an H200, of the same jobs with the math backend and with the memory-efficient kernel.
+func (e *edit) byKernel(a *attention, scores map[int64]bool, raw, softmax int32) bool {
 	c, ok := e.kernelOf(a, scores, raw, softmax)
 	if !ok {
 		return false
@@ -50,17 +51,13 @@ func (e *edit) byKernel(a *attention, scores []int, raw, softmax int32) bool {
 }
 
 // kernelOf finds the blocks of a call. Its copies are as large as what parts of the module made before, and forward frees behind it.
-func (e *edit) kernelOf(a *attention, scores []int, raw, softmax int32) (c kernel, ok bool) {
+func (e *edit) kernelOf(a *attention, scores map[int64]bool, raw, softmax int32) (c kernel, ok bool) {
 	first, last := raw, softmax
 	for e.inside(a, first-1) && e.blocks[first-1].place == a.place {
 		first--
 	}
 	for e.inside(a, last+1) && e.blocks[last+1].place == a.place {
 		last++
-	}
-	sizes := map[int64]bool{}
-	for _, k := range scores {
-		sizes[e.blocks[a.own[k]].bytes] = true
 	}
 	c.from = e.blocks[softmax].free
 	var cached []int32
@@ -74,7 +71,7 @@ func (e *edit) kernelOf(a *attention, scores []int, raw, softmax int32) (c kerne
 			continue
 		case e.kept(i):
 			c.from, c.to = min(c.from, b.free), max(c.to, b.free+1)
-			if i < raw || i > softmax && !sizes[b.bytes] {
+			if i < raw || i > softmax && !scores[b.bytes] {
 				c.copies = append(c.copies, i)
 				continue
 			}
@@ -116,8 +113,8 @@ func (e *edit) projections(a *attention, before, behind int32) (all []int32) {
 	return all
 }
 
-// findGradients finds what backward allocates in a call's place, and says whether it is as large as the operands. Behind the last block that the call
-// frees come copies of gradients, each of which frees its source.
+// findGradients finds the gradients that a call's backward leaves, and returns whether they are as large as the operands. Behind the last saved block
+// that backward frees come copies of gradients, and each copy frees its source.
 func (e *edit) findGradients(c *kernel, query, bytes int64) bool {
 	for e.copiesGradient(c) {
 		c.to += 2
@@ -148,7 +145,7 @@ func (e *edit) findGradients(c *kernel, query, bytes int64) bool {
 	return c.incoming >= 0 && e.bytesOf(c.gradients) == bytes
 }
 
-// copiesGradient says whether the next two events of backward are a copy of a block that the call allocated, and the end of that block.
+// copiesGradient returns whether the next two events of backward allocate a copy of a block that the call allocated, and free that block.
 func (e *edit) copiesGradient(c *kernel) bool {
 	if int(c.to)+1 >= len(e.events) {
 		return false
@@ -161,8 +158,8 @@ func (e *edit) copiesGradient(c *kernel) bool {
 	return m.alloc == c.to && f.free == c.to+1 && f.alloc >= c.from && m.bytes == f.bytes && m.plain && f.plain
 }
 
-// dropCopy leaves out the copy of a gradient that is made right before the gradient is freed, since the kernel's has its heads behind each other. It
-// returns the event that ends what is left.
+// dropCopy leaves out the copy of a gradient that is allocated right before the gradient is freed: the kernel's gradient has its heads behind each
+// other, and needs no copy. It returns the event that frees what is left.
 func (e *edit) dropCopy(i int32) int32 {
 	free := e.blocks[i].free
 	if copied := e.blockAt[free-1]; copied >= 0 {

@@ -2,7 +2,6 @@ package fit
 
 import (
 	"fmt"
-	"io"
 	"testing"
 
 	"github.com/memprof/memprof/analysis/attribution"
@@ -13,29 +12,22 @@ import (
 // edited are the allocs and frees of the edited events, as "+10 h.attn" and "-10 h.attn", in MiB.
 func (j *script) edited(t *testing.T, e *edit) (all []string) {
 	t.Helper()
-	source, err := e.job(j.process()).Open()
-	assert.NoError(t, err)
 	live := map[int64]string{}
-	for {
-		batch, err := source.Next()
-		if err == io.EOF {
-			return all
+	j.each(t, e, func(event *trace.Event) {
+		switch event.Kind {
+		case trace.KindAlloc:
+			live[event.Addr] = fmt.Sprintf("%d %s", event.Requested/mib, e.originOf(event.Context).place)
+			all = append(all, "+"+live[event.Addr])
+		case trace.KindFree:
+			all = append(all, "-"+live[event.Addr])
+			delete(live, event.Addr)
 		}
-		for i := range batch.Len() {
-			switch event := batch.Event(i); event.Kind {
-			case trace.KindAlloc:
-				live[event.Addr] = fmt.Sprintf("%d %s", event.Requested/mib, e.originOf(event.Context).place)
-				all = append(all, "+"+live[event.Addr])
-			case trace.KindFree:
-				all = append(all, "-"+live[event.Addr])
-				delete(live, event.Addr)
-			}
-		}
-	}
+	})
+	return all
 }
 
-// mathBackend is a layer of queries of 10 MiB, and of keys and values of 20 each, by the math backend. Where packed, one projection makes all, and
-// a KV cache has keys and values of its own.
+// mathBackend is attention by the math backend: queries have 10 MiB, keys and values 20 each. Where packed, all have 10 and come from one projection,
+// and a KV cache has keys and values of its own.
 func mathBackend(packed bool) *script {
 	j := &script{job: newJob()}
 	var passing, saved, cache []int64
@@ -103,7 +95,7 @@ func mathBackend(packed bool) *script {
 }
 
 // TestKernel: what a fused kernel makes, in the order in which it does. Backward allocates the gradients of queries, keys and values, and frees what
-// it computed from; the copy of the queries' gradient is none.
+// it computed from. The queries' gradient is not copied.
 func TestKernel(t *testing.T) {
 	j := mathBackend(false)
 	e := withoutScores(j.history(t))
@@ -127,7 +119,7 @@ func TestKernelOfCache(t *testing.T) {
 	assert.Equal(t, j.liveAtEnd(t, e), 0, "blocks that live on")
 }
 
-// TestRepeatKeys: the advice says to repeat keys of fewer heads than the queries', and nothing of it where there are as many.
+// TestRepeatKeys: the advice ends in a hint only where keys have fewer heads than queries.
 func TestRepeatKeys(t *testing.T) {
 	for _, c := range []struct {
 		keys int64

@@ -3,8 +3,6 @@ package fit
 import (
 	"slices"
 	"strings"
-
-	"github.com/memprof/memprof/analysis/attribution"
 )
 
 // fuse leaves out scores, given by indices in a.own, and changes what else attention saved to what a fused kernel saves: queries, keys and values
@@ -14,20 +12,19 @@ import (
 // is saved anyway, as a packed projection is by the values, they go. The result is saved in the copy whose heads are behind each other again, which
 // for the kernel is a view; but nn.MultiheadAttention, which calls no module, copies it in any case.
 //
-// It says whether that is all that the kernel makes, in backward, too.
+// It returns whether the events of the call's backward are the kernel's, too. Where they are not, the gradients of the scores are left.
 func (e *edit) fuse(a *attention, scores []int) bool {
 	raw, softmax := a.own[scores[0]], a.own[scores[len(scores)-1]]
-	known := e.passes[a.pass].name == "forward" && e.blocks[raw].module != "" && e.kept(softmax) // no layers that share their frames; and something is saved
-	if known && e.byKernel(a, scores, raw, softmax) {
-		return true
-	}
 	sizes := map[int64]bool{}
 	for _, k := range scores {
 		e.drop(a.own[k])
 		sizes[e.blocks[a.own[k]].bytes] = true
 	}
-	if !known {
-		return false
+	if e.passes[a.pass].name != "forward" || e.blocks[raw].module == "" || !e.kept(softmax) {
+		return false // layers share their frames; or nothing is saved
+	}
+	if e.byKernel(a, sizes, raw, softmax) {
+		return true
 	}
 	if e.repeatsKeys(a, raw) {
 		e.hint = repeatKeys
@@ -48,11 +45,6 @@ func (e *edit) keepOperands(a *attention, raw, softmax int32) {
 		e.keepNarrow(a, copies, softmax)
 		return
 	}
-	if packed := e.packedBesideCache(a, raw); packed >= 0 && len(copies) == 2 {
-		e.drop(copies[0])
-		e.keepUntil(packed, e.blocks[copies[0]].free)
-		return
-	}
 	redundant := e.redundant(a, copies)
 	if result := e.copiedResult(a, softmax); result >= 0 {
 		bytes := e.blocks[result].bytes
@@ -65,22 +57,6 @@ func (e *edit) keepOperands(a *attention, raw, softmax int32) {
 	for _, i := range redundant {
 		e.drop(i)
 	}
-}
-
-// packedBesideCache is a projection of queries, keys and values in one block, where a KV cache has keys and values of its own: the kernel saves all
-// of it, for the queries. -1 for none.
-func (e *edit) packedBesideCache(a *attention, raw int32) int32 {
-	cached, keys := 0, int64(0)
-	for i := raw - 1; e.inside(a, i); i-- {
-		b := &e.blocks[i]
-		switch {
-		case b.category == attribution.KVCache:
-			cached, keys = cached+1, b.bytes
-		case cached == 2 && b.plain && b.place != a.place && b.bytes == 3*keys && e.in(b.free, e.passes[a.pass].name):
-			return i
-		}
-	}
-	return -1
 }
 
 // copiesBefore are the scaled queries and keys: one or two blocks that the module saves right before the scores, and that one operator of backward
@@ -121,11 +97,11 @@ func (e *edit) redundant(a *attention, copies []int32) []int32 {
 	})
 }
 
-// repeatKeys is what a job in float32 does whose queries have more heads than its keys. In torch 2.11 SDPA takes such keys itself, and then has a
-// fused kernel for them in two bytes only.
+// repeatKeys ends the advice where keys have fewer heads than queries. SDPA takes such keys (enable_gqa=True), but in float32 it has no fused kernel
+// for them: torch 2.11 on an H200.
 const repeatKeys = "; keys have fewer heads: in float32, repeat them first"
 
-// repeatsKeys says whether the scaled keys are as large as the queries, and so whole times as large as what a part of the module made of keys.
+// repeatsKeys says whether attention repeats keys for more heads: its scaled keys are as large as its queries, and a part of the module made fewer.
 func (e *edit) repeatsKeys(a *attention, raw int32) bool {
 	copies := e.copiesBefore(a, raw)
 	if len(copies) != 2 || e.blocks[copies[0]].bytes != e.blocks[copies[1]].bytes {

@@ -94,14 +94,6 @@ func TestFused(t *testing.T) {
 			f.temporary(20)
 			return [][]int64{{f.result(10)}, {values, softmax}, {key, query}}
 		}, 10 + 10 + 20 + 10},
-		{"a KV cache: queries keep the packed projection", func(f *fused) [][]int64 {
-			f.part(30, ".qkv")
-			f.passing = append(f.passing, f.alloc(10, attribution.KVCache, "h.attn"))
-			values := f.alloc(10, attribution.KVCache, "h.attn")
-			query, key := f.saved(10), f.saved(10)
-			softmax := f.softmax(40)
-			return [][]int64{{f.result(10)}, {values, softmax}, {key, query}}
-		}, 30 + 10 + 10 + 10},
 		{"dropout: no mask", func(f *fused) [][]int64 {
 			f.part(30, ".qkv")
 			query, key := f.saved(10), f.saved(10)

@@ -228,33 +228,42 @@ func TestEditedEvents(t *testing.T) {
 	}
 }
 
-// liveAtEnd is how many blocks live on behind the edited events, which it checks: each block is allocated where none is live.
-func (j *script) liveAtEnd(t *testing.T, e *edit) int {
+// each calls f with each edited event.
+func (j *script) each(t *testing.T, e *edit, f func(event *trace.Event)) {
 	t.Helper()
 	source, err := e.job(j.process()).Open()
 	assert.NoError(t, err)
-	live, seq := map[int64]bool{}, int64(-1)
 	for {
 		batch, err := source.Next()
 		if err == io.EOF {
-			return len(live)
+			return
 		}
 		for i := range batch.Len() {
 			event := batch.Event(i)
-			assert.That(t, event.Seq >= seq, "event %d behind %d", event.Seq, seq)
-			seq = event.Seq
-			switch event.Kind {
-			case trace.KindAlloc:
-				if live[event.Addr] {
-					t.Errorf("event %d: %#x is live", event.Seq, event.Addr)
-				}
-				live[event.Addr] = true
-			case trace.KindFree:
-				assert.That(t, live[event.Addr], "event %d: %#x is not live", event.Seq, event.Addr)
-				delete(live, event.Addr)
-			}
+			f(&event)
 		}
 	}
+}
+
+// liveAtEnd is how many blocks live on behind the edited events, which it checks: each block is allocated where none is live.
+func (j *script) liveAtEnd(t *testing.T, e *edit) int {
+	t.Helper()
+	live, seq := map[int64]bool{}, int64(-1)
+	j.each(t, e, func(event *trace.Event) {
+		assert.That(t, event.Seq >= seq, "event %d behind %d", event.Seq, seq)
+		seq = event.Seq
+		switch event.Kind {
+		case trace.KindAlloc:
+			if live[event.Addr] {
+				t.Errorf("event %d: %#x is live", event.Seq, event.Addr)
+			}
+			live[event.Addr] = true
+		case trace.KindFree:
+			assert.That(t, live[event.Addr], "event %d: %#x is not live", event.Seq, event.Addr)
+			delete(live, event.Addr)
+		}
+	})
+	return len(live)
 }
 
 // steps is a job whose optimizer has so many temporaries of 20 MiB, and states of these names.

@@ -225,14 +225,14 @@ class DryRunTest(DryRunCase):
     @together.script(
         """
         import os, sys, tempfile
-        folder = tempfile.mkdtemp()
-        os.mkdir(os.path.join(folder, "transformers"))
-        with open(os.path.join(folder, "transformers", "masking_utils.py"), "w") as file:
-            file.write("def find_packed_sequence_indices(positions):\\n    return (positions.diff() != 1).cumsum(-1)\\n"
-                       "def needs_mask(positions):\\n    return find_packed_sequence_indices(positions) is not None\\n")
-        sys.path.insert(0, folder)
-        from transformers import masking_utils
-        sys.path.remove(folder)
+        with tempfile.TemporaryDirectory() as folder:
+            os.mkdir(os.path.join(folder, "transformers"))
+            with open(os.path.join(folder, "transformers", "masking_utils.py"), "w") as file:
+                file.write("def find_packed_sequence_indices(positions):\\n    return (positions.diff() != 1).cumsum(-1)\\n"
+                           "def needs_mask(positions):\\n    return find_packed_sequence_indices(positions) is not None\\n")
+            sys.path.insert(0, folder)
+            from transformers import masking_utils
+            sys.path.remove(folder)
         assert not masking_utils.needs_mask(torch.arange(9, device="cuda"))
         del sys.modules["transformers"], sys.modules["transformers.masking_utils"]
         """

@@ -39,21 +39,25 @@ def install(torch, kernels, report):
         _flexible(torch, sys.modules[flexible], report)
     else:
         _inject.wait_for(flexible, lambda module: _flexible(torch, module, report), "flex attention cannot be run")
-    _inject.wait_for("transformers.masking_utils", lambda module: _one_sequence_each(module, report), "attention of transformers is given whole masks")
+    _inject.wait_for("transformers.masking_utils", lambda module: _without_packed(module, report), "transformers gives attention whole masks")
     torch.backends.mha.set_fastpath_enabled(False)  # its operators are for values, and have no fake kernels
 
 
-def _one_sequence_each(module, report):
-    """transformers looks at positions for rows of several sequences, which need a whole mask. It takes fake tensors for those of a tracer, and assumes such rows."""
+def _without_packed(module, report):
+    """transformers searches positions for rows of several sequences, which need a whole mask.
+
+    It takes a fake tensor for a tracer's, and then gives attention the whole mask in any case.
+    """
     find = getattr(module, "find_packed_sequence_indices", None)
     if find is None:
         return
 
-    def packed(position_ids):
-        find(position_ids)
+    def one_sequence_each(position_ids):
+        find(position_ids)  # the requests of the search are the job's
         report("packed", "each row of a batch is assumed to hold one sequence")
+        return None
 
-    module.find_packed_sequence_indices = packed
+    module.find_packed_sequence_indices = one_sequence_each
 
 
 def _flexible(torch, module, report):
