@@ -99,7 +99,7 @@ var web = flag.Bool("web", false, "make the page of make web, and drop files on 
 // TestWeb drops files on the page, which says what the command line says, byte by byte.
 func TestWeb(t *testing.T) {
 	if !*web {
-		t.Skip("-web is not given: make web-test")
+		t.Skip("without -web: memprof is not compiled for a browser, which takes a minute; make web-test does so")
 	}
 	w := openWeb(t)
 	for _, name := range webTexts {
