@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/memprof/memprof/analysis/attribution"
+	"github.com/memprof/memprof/trace"
 )
 
 // change is one that a job's code can make.
@@ -35,13 +36,20 @@ var smallWorkspace = change{
 
 const smallSetting = "CUBLAS_WORKSPACE_CONFIG=:4096:2:16:8" // attribution.SmallWorkspace
 
-// smallerWorkspaces gives cuBLAS the workspaces of cards before Hopper, where it has those of Hopper by its card or by a setting.
+// smallerWorkspaces gives cuBLAS the workspaces of cards before Hopper, where it has those of Hopper by its card or by a setting: torch's, and the
+// one that the library allocates itself for each handle, whose size it reads from the same setting.
 func smallerWorkspaces(h *History) *edit {
 	e := h.edit()
 	for i := range h.blocks {
 		b := &h.blocks[i]
 		if b.plain && b.category == attribution.Workspace && b.bytes == attribution.LargeWorkspace && int(b.free) == len(h.events) {
 			e.resize(int32(i), attribution.SmallWorkspace)
+		}
+	}
+	for at := range h.events {
+		if event := &h.events[at]; event.Kind == trace.KindExternalAlloc && event.Provided == attribution.LargeWorkspace &&
+			strings.HasPrefix(trace.ParseContext(event.Kind, h.text(event.Context)).Get("library"), "libcublas.so") {
+			e.sizes[int32(at)] = attribution.SmallWorkspace
 		}
 	}
 	return e

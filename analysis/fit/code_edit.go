@@ -17,7 +17,6 @@ type edit struct {
 	copies map[int32]int64 // by the event of a free: the address of the copy that it frees instead
 	ops    []op            // what comes in, in the order of events after sorted
 	claims map[int32]bool  // the blocks that the change is about
-	loaded bool            // the code of libraries is there before the first request
 	hint   string          // ends the change's text: what else the job has to do
 }
 
@@ -192,10 +191,7 @@ func (s *editedSource) Next() (*trace.Batch, error) {
 			s.at++
 			break
 		}
-		if s.loaded && len(s.blocks) > 0 && s.at == int(s.blocks[0].alloc) {
-			s.load()
-		}
-		if !s.left[s.at] && !(s.loaded && s.loadsLate(s.at)) {
+		if !s.left[s.at] {
 			event := s.events[s.at]
 			if bytes, ok := s.sizes[int32(s.at)]; ok {
 				event.Requested, event.Provided = bytes, bytes
@@ -208,17 +204,6 @@ func (s *editedSource) Next() (*trace.Batch, error) {
 		s.at++
 	}
 	return &s.batch, nil
-}
-
-// load gives the late loads of code, as they would be before the first request, where the source is.
-func (s *editedSource) load() {
-	for i := s.at; i < len(s.events); i++ {
-		if s.loadsLate(i) {
-			event := s.events[i]
-			event.Seq, event.Time = s.events[s.at].Seq, s.events[s.at].Time
-			s.batch.Append(&event)
-		}
-	}
 }
 
 // event is an op as an event, of the same time as the recorded one that it comes before.

@@ -39,18 +39,8 @@ type candidate struct {
 func (h *History) Job(of *Job) *Job { return h.edit().job(of) }
 
 // Find returns the changes that need a smaller card, the greatest saving first. base is the need of the job as it was recorded.
-//
-// Both needs are compared with the code of libraries loaded before the first request. Where the driver loads 2 MiB of it late, on a card that an
-// arena has filled, that load decides: by up to 300 MiB in the recordings in samples/, and with each change by others, which is none of its saving.
 func (h *History) Find(ctx context.Context, j *Job, base Need) ([]Saving, error) {
 	candidates := h.candidates()
-	if len(candidates) > 0 && h.anyLoadsLate() {
-		need, err := h.edit().need(ctx, j, base.Allocator)
-		if err != nil {
-			return nil, err
-		}
-		base = *need
-	}
 	found, failed := make([]Saving, len(candidates)), make([]error, len(candidates))
 	var wait sync.WaitGroup
 	room := make(chan struct{}, runtime.GOMAXPROCS(0))
@@ -72,26 +62,17 @@ func (h *History) Find(ctx context.Context, j *Job, base Need) ([]Saving, error)
 
 // replay finds what the recorded allocator needs with the change.
 func (c *candidate) replay(ctx context.Context, j *Job, base Need) (s Saving, err error) {
-	need, err := c.edit.need(ctx, j, base.Allocator)
+	edited := c.edit.job(j)
+	survey, err := Look(edited)
 	if err != nil {
 		return s, fmt.Errorf("%s: %w", c.id, err)
 	}
+	needs, err := Least(ctx, edited, survey, Options{Allocators: []Allocator{base.Allocator}, Quick: true})
+	if err != nil {
+		return s, fmt.Errorf("%s: %w", c.id, err)
+	}
+	need := needs[0]
 	return Saving{ID: c.id, Text: c.text, Variable: c.variable, Bytes: c.bytes, Reserved: base.Reserved - need.Reserved, LeastCard: base.Bytes - need.Bytes}, nil
-}
-
-// need is what the edited job needs with one allocator, where the code of libraries is loaded before the first request.
-func (e *edit) need(ctx context.Context, of *Job, a Allocator) (*Need, error) {
-	e.loaded = true
-	edited := e.job(of)
-	survey, err := Look(edited)
-	if err != nil {
-		return nil, err
-	}
-	needs, err := Least(ctx, edited, survey, Options{Allocators: []Allocator{a}, Quick: true})
-	if err != nil {
-		return nil, err
-	}
-	return &needs[0], nil
 }
 
 // candidates are changes that lower the greatest sum of requested bytes, each of them for the most part about bytes of its own.

@@ -205,22 +205,6 @@ func (h *History) in(event int32, name string) bool {
 	return at >= 0 && h.passes[at].name == name
 }
 
-// loadsLate says whether an event is the load of a library's code behind the first request: the driver loads code at its first use.
-func (h *History) loadsLate(event int) bool {
-	e := &h.events[event]
-	return e.Kind == trace.KindOverhead && len(h.blocks) > 0 && event > int(h.blocks[0].alloc) &&
-		trace.ParseContext(e.Kind, h.text(e.Context)).Get("what") == "library"
-}
-
-func (h *History) anyLoadsLate() bool {
-	for event := range h.events {
-		if h.loadsLate(event) {
-			return true
-		}
-	}
-	return false
-}
-
 // trains says whether the process had a backward.
 func (h *History) trains() bool {
 	for i := range h.passes {

@@ -5,8 +5,6 @@ import (
 	"testing"
 
 	"github.com/memprof/memprof/analysis/attribution"
-	"github.com/memprof/memprof/bfc"
-	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
@@ -274,48 +272,4 @@ func TestRepeatOfGathered(t *testing.T) {
 	again := slices.DeleteFunc(slices.Clone(e.ops), func(o op) bool { return o.frees })
 	assert.Diff(t, behind, []int32{again[0].before, again[1].before}, "the events before which it is")
 	assert.Equal(t, e.requested()/mib, int64(64+10+40+20+100+10), "requested, MiB")
-}
-
-// TestSavingWithLateCode: the driver loads 30 MiB of a library's code at its first use. Whether a card has them left, where an arena took what it
-// could get before, is no matter of the change: it saves as much whenever they are loaded.
-func TestSavingWithLateCode(t *testing.T) {
-	saved := map[string]map[string]int64{}
-	for _, when := range []string{"first", "last"} {
-		j := layers()
-		at := 1
-		if when == "last" {
-			at = len(j.events)
-		}
-		j.load(at, 30*mib)
-		saved[when] = j.foundUnder(t, bfc.Classic.Policy())
-	}
-	j := layers()
-	j.load(len(j.events), 2*mib)
-	e := j.history(t).edit()
-	e.loaded = true
-	source, err := e.job(j.process()).Open()
-	assert.NoError(t, err)
-	var kinds []trace.Kind
-	for event, err := range trace.Events(source) {
-		assert.NoError(t, err)
-		kinds = append(kinds, event.Kind)
-	}
-	assert.Diff(t, []trace.Kind{trace.KindArena, trace.KindOverhead, trace.KindAlloc}, kinds[:3], "the first events")
-	assert.Equal(t, len(kinds), len(j.events), "events")
-	assert.Diff(t, saved["first"], saved["last"], "saved of the least card, with code that is loaded first and last")
-}
-
-// load inserts driver overhead of a library before an event.
-func (j *script) load(at int, bytes int64) {
-	j.add(trace.KindOverhead, trace.Event{Arena: trace.NoArena, Provided: bytes}, "what=library\tname=libtorch_cuda.so\thow=process")
-	e := j.events[len(j.events)-1]
-	j.events = slices.Insert(j.events[:len(j.events)-1], at, e)
-	lives := attribution.Lives{}
-	for i := range j.events {
-		if e := &j.events[i]; e.Kind == trace.KindAlloc {
-			lives.Add(int64(i), j.lives.Of(e.Seq))
-		}
-		j.events[i].Seq = int64(i)
-	}
-	j.lives = lives
 }

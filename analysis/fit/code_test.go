@@ -55,24 +55,17 @@ func (j *script) history(t *testing.T) *History {
 }
 
 // process is the job as package fit takes it, recorded with preset compact.
-func (j *script) process() *Job { return j.processUnder(bfc.Compact.Policy()) }
-
-func (j *script) processUnder(policy bfc.Policy) *Job {
+func (j *script) process() *Job {
 	return &Job{
 		Name: "p", Open: func() (Source, error) { return modeltest.Source(j.events, 512), nil }, Text: func(context int32) string { return j.texts[context] },
-		WholeCard: true, Recorded: Allocator{Allocator: "memprof", Policy: policy},
+		WholeCard: true, Recorded: Allocator{Allocator: "memprof", Policy: bfc.Compact.Policy()},
 	}
 }
 
 // found are the changes that are worth it: what each saves of the least card, in MiB.
 func (j *script) found(t *testing.T) map[string]int64 {
 	t.Helper()
-	return j.foundUnder(t, bfc.Compact.Policy())
-}
-
-func (j *script) foundUnder(t *testing.T, policy bfc.Policy) map[string]int64 {
-	t.Helper()
-	of := j.processUnder(policy)
+	of := j.process()
 	rows, err := Hold(context.Background(), of, nil)
 	assert.NoError(t, err)
 	recorded := slices.IndexFunc(rows, func(row Held) bool { return row.Recorded })
@@ -450,6 +443,12 @@ func TestChanges(t *testing.T) {
 				j.alloc(32, attribution.Copies, "c")
 			})
 		}, map[string]int64{"workspace": 44}}, // of 47.75: pages
+		{"a workspace, and cuBLAS's own for the handle", func(j *script) {
+			for at, library := range []string{"libcublas.so.13", "libcudnn.so.9"} {
+				j.add(trace.KindExternalAlloc, trace.Event{Arena: trace.NoArena, Addr: int64(1+at) << 40, Requested: 32 * mib, Provided: 32 * mib}, "call=cuMemAlloc\tlibrary="+library)
+			}
+			j.phase("forward", func() { j.alloc(32, attribution.Workspace, "a") })
+		}, map[string]int64{"workspace": 42}}, // likewise, where torch's alone is 20
 		{"temporaries of the optimizer", func(j *script) { j.steps(8, "0.weight.exp_avg", "0.weight.exp_avg_sq") }, map[string]int64{"fused": 8 * 20}},
 		{"of SGD", func(j *script) { j.steps(8) }, map[string]int64{"fused": 8 * 20}},
 		{"of an optimizer without a fused step", func(j *script) { j.steps(8, "0.weight.square_avg") }, map[string]int64{"foreach": 7 * 20}},

@@ -174,6 +174,21 @@ class DryRunTest(DryRunCase):
 
     @together.script(
         """
+        import os, threading
+        os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:2:16:8"
+        x = torch.ones(5, 7, device="cuda")
+        handle = threading.Thread(target=lambda: x @ x.t())
+        handle.start(), handle.join()
+        del os.environ["CUBLAS_WORKSPACE_CONFIG"]
+        """
+    )
+    def test_workspaces_by_their_setting(self, events):
+        chosen = 2 * 4 * MIB + 8 * 16 * 1024
+        self.assertEqual(requests_of(events), [5 * 7 * 4, 5 * 5 * 4, chosen])
+        self.assertEqual([int(e["requested"]) for e in events if "library=libcublas.so" in e["context"]], [chosen], "that the library takes itself")
+
+    @together.script(
+        """
         from memprof._dryrun.operators import Operators
         seen = Operators.__torch_dispatch__
         if getattr(Operators, "_should_skip_dynamo", lambda: True)():  # as TorchDispatchMode of torch 2.11 asks

@@ -11,7 +11,7 @@ import threading
 from memprof._dryrun import card
 
 LT_WORKSPACE = 1024  # KiB; torch 2.11 asks for as much on an H200
-OF_HANDLE = 32 << 20  # bytes that cuBLAS 13 takes from the driver for a handle, there
+OF_HANDLE = 32 << 20  # bytes that cuBLAS 13 takes from the driver for a handle, there, without CUBLAS_WORKSPACE_CONFIG
 
 
 def ways(torch, storages):
@@ -31,14 +31,15 @@ def ways(torch, storages):
     return found
 
 
-def chosen_bytes(config, capability):
-    """Bytes of cuBLAS's workspace, as torch reads CUBLAS_WORKSPACE_CONFIG: pairs of :KIB:COUNT."""
-    pairs = re.findall(r":(\d+):(\d+)", config)
-    if pairs:
-        return sum(1024 * int(size) * int(count) for size, count in pairs)
-    if capability[0] in (9, 10):
-        return 8 * 4096 * 1024
-    return 1024 * (2 * 4096 + 8 * 16)
+def chosen_bytes(otherwise):
+    """Bytes of workspaces by CUBLAS_WORKSPACE_CONFIG, which torch and cuBLAS read: pairs of :KIB:COUNT."""
+    pairs = re.findall(r":(\d+):(\d+)", os.environ.get("CUBLAS_WORKSPACE_CONFIG", ""))
+    return sum(1024 * int(size) * int(count) for size, count in pairs) if pairs else otherwise
+
+
+def of_torch(capability):
+    """Bytes of the workspace that torch gives a handle and stream without a setting."""
+    return 8 * 4096 * 1024 if capability[0] in (9, 10) else 1024 * (2 * 4096 + 8 * 16)
 
 
 class _Workspaces:
@@ -56,9 +57,9 @@ class _Workspaces:
         if have is None:
             have = self._threads.have = {}
             self._kept.append(have)
-            self._storages.take_as(b"call=cuMemAlloc\tlibrary=libcublas.so", OF_HANDLE, result.device.index)
+            self._storages.take_as(b"call=cuMemAlloc\tlibrary=libcublas.so", max(chosen_bytes(OF_HANDLE), 1024), result.device.index)
         stream = self._storages.stream()
-        self._allocate(have, ("cublas", stream), result, chosen_bytes(os.environ.get("CUBLAS_WORKSPACE_CONFIG", ""), self._capability))
+        self._allocate(have, ("cublas", stream), result, chosen_bytes(of_torch(self._capability)))
         if by_lt:
             kib = os.environ.get("CUBLASLT_WORKSPACE_SIZE", "")
             self._allocate(have, ("cublaslt", stream), result, 1024 * (int(kib) if kib.isdigit() else LT_WORKSPACE))
