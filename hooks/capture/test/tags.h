@@ -19,7 +19,17 @@ static inline bool try_fill(const void *ptr, size_t bytes, int value) {
   return set((uintptr_t)ptr, (unsigned char)value, bytes) == 0;
 }
 
-static inline void fill(const void *ptr, size_t bytes, int value) { CHECK(try_fill(ptr, bytes, value)); }
+// Of a large block both ends of each 64 KiB: what is mapped and copied wrongly is 2 MiB at least, and every page would be too many faults.
+static inline void fill(const void *ptr, size_t bytes, int value) {
+  const size_t step = 64 << 10, half = bytes / 2;
+  const char *start = ptr;
+  if (bytes <= 4 * step) {
+    CHECK(try_fill(ptr, bytes, value));
+    return;
+  }
+  for (size_t i = 0; i + step <= bytes; i += step) CHECK(try_fill(start + i, 1, value) && try_fill(start + i + step - 1, 1, value));
+  CHECK(try_fill(start + half - 1, 2, value) && try_fill(start + bytes - 1, 1, value));
+}
 
 static inline int at(const void *ptr, size_t offset) {
   int (*copy)(void *, uint64_t, size_t);

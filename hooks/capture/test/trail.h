@@ -44,16 +44,16 @@ static inline bool trail_committed(const struct memprof_record *record) {
 
 static inline int trail_kind(const struct memprof_record *record) { return (int)(record->commit & 0xffff); }
 
-// Reads up to the end of a segment; false when there is no such segment.
-static inline bool trail_read_segment(struct trail *trail, uint64_t index) {
+// Reads what is claimed of a segment, when `end` records are; false when there is no such segment.
+static inline bool trail_read_segment(struct trail *trail, uint64_t index, uint64_t end) {
   char path[600];
   snprintf(path, sizeof path, "%s/%06llu.seg", trail->directory, (unsigned long long)index);
   const int file = open(path, O_RDONLY);
   if (file < 0) return false;
-  const size_t bytes = (size_t)MEMPROF_SEGMENT_RECORDS * MEMPROF_RECORD_BYTES;
-  trail->records = realloc(trail->records, (index + 1) * bytes);
+  const uint64_t first = index * MEMPROF_SEGMENT_RECORDS, last = end < first + MEMPROF_SEGMENT_RECORDS ? end : first + MEMPROF_SEGMENT_RECORDS;
+  trail->records = realloc(trail->records, last * MEMPROF_RECORD_BYTES);
   CHECK(trail->records != NULL);
-  CHECK_EQUAL(pread(file, trail->records + index * MEMPROF_SEGMENT_RECORDS, bytes, 0), bytes);
+  CHECK_EQUAL(pread(file, trail->records + first, (last - first) * MEMPROF_RECORD_BYTES, 0), (last - first) * MEMPROF_RECORD_BYTES);
   close(file);
   return true;
 }
@@ -70,7 +70,7 @@ static inline struct trail trail_read(pid_t pid, uint64_t lost) {
   uint64_t end = trail.process.claimed;
   if (trail.process.state == MEMPROF_STOPPED && trail.process.stop_slot < end) end = trail.process.stop_slot;
   uint64_t segments = 0;
-  while (segments * MEMPROF_SEGMENT_RECORDS < end && trail_read_segment(&trail, segments)) segments++;
+  while (segments * MEMPROF_SEGMENT_RECORDS < end && trail_read_segment(&trail, segments, end)) segments++;
   CHECK(segments * MEMPROF_SEGMENT_RECORDS >= end);
   while (trail.count < end && trail_committed(&trail.records[trail.count])) trail.count++;
   CHECK(end - trail.count <= lost);

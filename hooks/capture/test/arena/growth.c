@@ -59,7 +59,7 @@ TEST(doubling, SMALL_CARD) {
 TEST(unmap_and_map_again, SMALL_CARD) {
   gpu_start();
   char *low = allocate(64 * MiB), *high = allocate(100 * MiB);
-  memset(high, 7, 100 * MiB);
+  gpu_write(high, 7, 100 * MiB);
   release(high);
   const uint64_t reserved = (uint64_t)stats().reserved_bytes.current;
   const size_t given = memprof_empty_cache(0);
@@ -68,7 +68,7 @@ TEST(unmap_and_map_again, SMALL_CARD) {
   audited(0);
   char *again = allocate(100 * MiB);
   CHECK(again == high);  // placement does not look at what is mapped
-  memset(again, 9, 100 * MiB), memset(low, 1, 64 * MiB);
+  gpu_write(again, 9, 100 * MiB), gpu_write(low, 1, 64 * MiB);
   const struct trail trail = audited(0);
   CHECK(trail_number(&trail, MEMPROF_UNMAP) > 0);
   char text[4097];

@@ -34,7 +34,7 @@ struct read_block {
 static struct read_block free_under_reader(void *reader, uint64_t bytes, void *stream) {
   struct read_block block = {get(bytes, stream), bytes, reader};
   get(4 * MiB, stream);  // so that what follows is no part of the same free chunk
-  memset(block.start, 7, bytes);
+  gpu_write(block.start, 7, bytes);
   gpu_hold(reader);
   gpu_reads(reader, block.start, bytes);
   drop(block.start);
@@ -101,7 +101,7 @@ static void a_request_at_the_limit(void) {
   memprof_set_limit(0, 256 * MiB);
   unsigned char *block = get(128 * MiB, NULL);
   get(4 * MiB, NULL);
-  memset(block, 7, 128 * MiB);
+  gpu_write(block, 7, 128 * MiB);
   gpu_hold(release.stream);
   gpu_reads(release.stream, block, 128 * MiB);
   drop(block);
@@ -110,7 +110,7 @@ static void a_request_at_the_limit(void) {
   atomic_store(&release.served, true);
   pthread_join(thread, NULL);
   CHECK_EQUAL(gpu_waits(), strstr(getenv("MEMPROF_OPTIONS"), "compact") == NULL);
-  memset(larger, 1, 200 * MiB);
+  gpu_write(larger, 1, 200 * MiB);
 }
 
 // The block's own stream is busy, say with a receive: a request on it does not wait, nor does anybody else.

@@ -32,7 +32,7 @@ static void check_take(uint64_t wanted) {
 static void *take(uint64_t bytes, void *stream) {
   unsigned char *block = memprof_malloc(bytes, 0, stream);
   CHECK(block != NULL);
-  memset(block, 1, bytes);
+  gpu_write(block, 1, bytes);
   return block;
 }
 
