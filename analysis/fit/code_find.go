@@ -39,6 +39,8 @@ type candidate struct {
 func (h *History) Job(of *Job) *Job { return h.edit().job(of) }
 
 // Find returns the changes that need a smaller card, the greatest saving first. base is the need of the job as it was recorded.
+//
+// All that a change is not about stays where it was recorded, the driver's loads of code too, as in a recording of the edited job.
 func (h *History) Find(ctx context.Context, j *Job, base Need) ([]Saving, error) {
 	candidates := h.candidates()
 	found, failed := make([]Saving, len(candidates)), make([]error, len(candidates))

@@ -47,7 +47,7 @@ static inline bool gpu_fails(const char *call) {
   return rule != NULL && strncmp(rule, call, strlen(call)) == 0;
 }
 
-// Writes to memory, as a kernel does: a byte of each 64 KiB, and the last one. All of its pages would be too many faults.
+// Writes to memory, as a kernel does: a byte of each 64 KiB, and the last one. A fault for every page is slow.
 static inline void gpu_write(void *start, int value, uint64_t bytes) {
   for (uint64_t i = 0; i < bytes; i += 64 * KiB) ((char *)start)[i] = (char)value;
   ((char *)start)[bytes - 1] = (char)value;

@@ -19,7 +19,7 @@ static inline bool try_fill(const void *ptr, size_t bytes, int value) {
   return set((uintptr_t)ptr, (unsigned char)value, bytes) == 0;
 }
 
-// Of a large block both ends of each 64 KiB: what is mapped and copied wrongly is 2 MiB at least, and every page would be too many faults.
+// Writes both ends of each 64 KiB of a large block. That is enough, as what is mapped or copied wrongly is 2 MiB at least; a fault for every page is slow.
 static inline void fill(const void *ptr, size_t bytes, int value) {
   const size_t step = 64 << 10, half = bytes / 2;
   const char *start = ptr;

@@ -32,7 +32,7 @@ def ways(torch, storages):
 
 
 def chosen_bytes(otherwise):
-    """Bytes of workspaces by CUBLAS_WORKSPACE_CONFIG, which torch and cuBLAS read: pairs of :KIB:COUNT."""
+    """Bytes of a workspace by CUBLAS_WORKSPACE_CONFIG, pairs of :KIB:COUNT, which torch and cuBLAS both read; `otherwise` where it is not set."""
     pairs = re.findall(r":(\d+):(\d+)", os.environ.get("CUBLAS_WORKSPACE_CONFIG", ""))
     return sum(1024 * int(size) * int(count) for size, count in pairs) if pairs else otherwise
 
@@ -57,6 +57,7 @@ class _Workspaces:
         if have is None:
             have = self._threads.have = {}
             self._kept.append(have)
+            # The library takes 1 KiB of its own for a handle, whatever the setting.
             self._storages.take_as(b"call=cuMemAlloc\tlibrary=libcublas.so", max(chosen_bytes(OF_HANDLE), 1024), result.device.index)
         stream = self._storages.stream()
         self._allocate(have, ("cublas", stream), result, chosen_bytes(of_torch(self._capability)))
