@@ -37,7 +37,8 @@ var smallWorkspace = change{
 const smallSetting = "CUBLAS_WORKSPACE_CONFIG=:4096:2:16:8" // attribution.SmallWorkspace
 
 // smallerWorkspaces gives cuBLAS the workspaces of cards before Hopper, where it has those of Hopper by its card or by a setting: torch's, and the
-// one that the library allocates itself for each handle, whose size it reads from the same setting.
+// one that the library allocates itself for each handle, whose size it reads from the same setting. Of that the 8 x 16 KiB are a request of their
+// own to the driver, which has room for them in a page that is in use anyway.
 func smallerWorkspaces(h *History) *edit {
 	e := h.edit()
 	for i := range h.blocks {
@@ -49,7 +50,7 @@ func smallerWorkspaces(h *History) *edit {
 	for at := range h.events {
 		if event := &h.events[at]; event.Kind == trace.KindExternalAlloc && event.Provided == attribution.LargeWorkspace &&
 			strings.HasPrefix(trace.ParseContext(event.Kind, h.text(event.Context)).Get("library"), "libcublas.so") {
-			e.sizes[int32(at)] = attribution.SmallWorkspace
+			e.sizes[int32(at)] = attribution.SmallWorkspace &^ (1<<20 - 1)
 		}
 	}
 	return e

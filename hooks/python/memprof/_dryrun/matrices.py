@@ -57,8 +57,8 @@ class _Workspaces:
         if have is None:
             have = self._threads.have = {}
             self._kept.append(have)
-            # The library takes 1 KiB of its own for a handle, whatever the setting.
-            self._storages.take_as(b"call=cuMemAlloc\tlibrary=libcublas.so", max(chosen_bytes(OF_HANDLE), 1024), result.device.index)
+            # The library takes 1 KiB of its own for a handle, whatever the setting. What is below a MiB fits in pages that the driver has.
+            self._storages.take_as(b"call=cuMemAlloc\tlibrary=libcublas.so", max(chosen_bytes(OF_HANDLE) & -(1 << 20), 1024), result.device.index)
         stream = self._storages.stream()
         self._allocate(have, ("cublas", stream), result, chosen_bytes(of_torch(self._capability)))
         if by_lt:
