@@ -7,6 +7,9 @@ import (
 	"github.com/memprof/memprof/analysis/attribution"
 )
 
+// leastTokens is how many tokens a row has, at least, where a copy without the first or the last one is known to be of the loss.
+const leastTokens = 16
+
 // lossChunks is how many chunks a loss is computed in.
 const lossChunks = 8
 
@@ -78,8 +81,8 @@ func (h *History) losses() (all []*loss) {
 	return all
 }
 
-// isOf says whether a block is the loss, or made of it: as large, twice or four times, half or a quarter, to within 2 %, since a shifted copy lacks
-// a token. What a module made and backward frees is saved for other modules' backward, and no output.
+// isOf says whether a block is the loss, or made of it: as large, twice or four times, half or a quarter, but for a token that a shifted copy lacks.
+// What a module made and backward frees is saved for other modules' backward, and no output.
 func (l *loss) isOf(b *block) bool {
 	if l.parameters[b.bytes] || b.alloc >= l.layer || b.alloc < l.output {
 		return false
@@ -98,7 +101,7 @@ func (l *loss) isOf(b *block) bool {
 
 func (l *loss) isOfSize(b *block) bool {
 	for _, factor := range []float64{0.25, 0.5, 1, 2, 4} {
-		if ratio := float64(b.bytes) / (factor * float64(l.whole)); 0.98 < ratio && ratio < 1.02 {
+		if ratio := float64(b.bytes) / (factor * float64(l.whole)); 1-1./leastTokens <= ratio && ratio <= 1/(1-1./leastTokens) {
 			return true
 		}
 	}

@@ -80,3 +80,21 @@ func TestChunkedLossSums(t *testing.T) {
 	e := chunkedLoss(j.history(t))
 	assert.Equal(t, e.requested()/mib, int64(200+8+3*200), "requested, MiB: more than the three chunks of 100 beside the sum")
 }
+
+// TestChunkedLossOfShortRows: a copy of the logits without the last of 16 tokens is a chunk, too; one that lacks more is not of the loss.
+func TestChunkedLossOfShortRows(t *testing.T) {
+	j := &script{job: newJob()}
+	j.alloc(40, attribution.Weights, "")
+	var loss int64
+	j.phase("forward", func() { loss = j.alloc(160, attribution.Loss, "net.head") })
+	shifted, other := j.alloc(150, attribution.Temporaries, ""), j.alloc(149, attribution.Temporaries, "")
+	j.phase("backward", func() { j.free(loss) })
+	j.free(shifted, other)
+	h := j.history(t)
+	resized := map[int64]int64{} // MiB
+	e := chunkedLoss(h)
+	for i := range h.blocks {
+		resized[h.blocks[i].bytes/mib] = e.size(&h.blocks[i]) * 8 / mib
+	}
+	assert.Diff(t, map[int64]int64{40: 8 * 40, 160: 160, 150: 150, 149: 8 * 149}, resized, "eighths of MiB")
+}
