@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/pprof/driver"
 	"github.com/google/pprof/profile"
 
 	"github.com/memprof/memprof/analysis"
@@ -90,16 +91,26 @@ func TestPprofNoOOM(t *testing.T) {
 	}
 }
 
-// top is what `go tool pprof -top` prints of a profile, in plain bytes.
+// TestMain makes a process of top be pprof, as `go tool pprof` is: that tool would be compiled first, for a minute.
+func TestMain(m *testing.M) {
+	if os.Getenv("MEMPROF_TEST_PPROF") == "" {
+		os.Exit(m.Run())
+	}
+	if err := driver.PProf(&driver.Options{}); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
+}
+
+// top is what `pprof -top` prints of a profile, in plain bytes.
 func top(t *testing.T, raw []byte, flags ...string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "profile.pb.gz")
 	assert.NoError(t, os.WriteFile(file, raw, 0o644))
-	if _, err := exec.LookPath("go"); err != nil { // as where tests run that were compiled elsewhere
-		t.Skip(err)
-	}
-	out, err := exec.Command("go", append(append([]string{"tool", "pprof", "-top", "-unit=B"}, flags...), file)...).CombinedOutput()
-	assert.Must(t, err == nil, "go tool pprof: %v\n%s", err, out)
+	pprof := exec.Command(os.Args[0], append(append([]string{"-top", "-unit=B"}, flags...), file)...)
+	pprof.Env = append(os.Environ(), "MEMPROF_TEST_PPROF=1")
+	out, err := pprof.CombinedOutput()
+	assert.Must(t, err == nil, "pprof: %v\n%s", err, out)
 	return string(out)
 }
 
@@ -116,7 +127,7 @@ func TestPprofTool(t *testing.T) {
 		"-tagfocus=device=^1$":         "600B",
 	} {
 		out := top(t, raw, flag)
-		assert.That(t, strings.Contains(out, want), "go tool pprof -top %s: no %q in\n%s", flag, want, out)
+		assert.That(t, strings.Contains(out, want), "pprof -top %s: no %q in\n%s", flag, want, out)
 	}
 	out := top(t, raw)
 	assert.That(t, strings.Contains(out, "5000000B 55.54%") && strings.Contains(out, "step"), "the largest group of allocations is missing:\n%s", out)
