@@ -12,11 +12,9 @@ struct block {
   unsigned char pattern;
 };
 
-// Every page would be too many faults in large blocks; in small ones each of the host is looked at. What is mapped and copied wrongly is
-// 2 MiB at least, of which each has eight marks.
-static inline uint64_t stride_of(const struct block *block) {
-  return block->bytes < 512 * KiB ? 4 * KiB : block->bytes < 2 * MiB ? 64 * KiB : 256 * KiB;
-}
+// Every page of the host would be too many faults. What is mapped and copied wrongly is 2 MiB at least, of which each has four marks; a block
+// that lies over another one has marks at its ends.
+static inline uint64_t stride_of(const struct block *block) { return block->bytes < 2 * MiB ? 64 * KiB : 512 * KiB; }
 
 // The request may be refused: then the block has no start.
 static inline void begin(struct block *block, uint64_t bytes, void *stream) {
