@@ -7,7 +7,7 @@ import (
 	"github.com/memprof/memprof/analysis/attribution"
 )
 
-// leastTokens is how many tokens a row has, at least, where a copy without the first or the last one is known to be of the loss.
+// leastTokens is how many tokens a row has, at least, for a copy of the logits without one of them to count as the loss.
 const leastTokens = 16
 
 // lossChunks is how many chunks a loss is computed in.
