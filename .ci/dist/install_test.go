@@ -18,10 +18,11 @@ import (
 // builds has a folder for what program builds, which TestMain removes.
 var builds string
 
-// program is memprof as `make build` builds it, but for the paths in it, or without cgo, as for machines without glibc, in a folder of its own.
-func program(t *testing.T, cgo string) string {
+// program is memprof as `make build` builds it, but for the paths in it, in a folder of its own. The one without cgo, which takes a minute to
+// compile, is tested by `make dist-check`.
+func program(t *testing.T) string {
 	t.Helper()
-	built := filepath.Join(builds, "cgo"+cgo)
+	built := filepath.Join(builds, "memprof")
 	if _, err := os.Stat(built); err != nil {
 		makefile, err := os.ReadFile("Makefile")
 		if err != nil {
@@ -32,7 +33,7 @@ func program(t *testing.T, cgo string) string {
 			t.Fatal("the Makefile has no TAGS")
 		}
 		build := exec.Command("go", "build", "-tags", string(tags[1]), "-buildvcs=false", "-ldflags", "-s -w", "-o", built, "./cmd/memprof")
-		build.Env = append(os.Environ(), "CGO_ENABLED="+cgo)
+		build.Env = append(os.Environ(), "CGO_ENABLED=1")
 		if out, err := build.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
@@ -62,22 +63,6 @@ func wants(t *testing.T, code int, text string, cmd *exec.Cmd) {
 	}
 }
 
-// inRoot makes a command run in another root. Whoever is not root becomes it in a user namespace, for which the kernel has to allow these.
-func inRoot(t *testing.T, root string, cmd *exec.Cmd) {
-	t.Helper()
-	cmd.Dir, cmd.SysProcAttr = "/", &syscall.SysProcAttr{Chroot: root}
-	if os.Getuid() == 0 {
-		return
-	}
-	probe := exec.Command("true")
-	cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER
-	cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
-	probe.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER, UidMappings: cmd.SysProcAttr.UidMappings}
-	if err := probe.Run(); err != nil {
-		t.Skipf("not root, and another root needs a user namespace: %v", err)
-	}
-}
-
 // TestSize wants at most 29 MB: it was 46.9 with arrow-go's compute kernels and text/template. Left out are, in MB:
 //
 //	14   kernels for all types of arrow/compute, which the Parquet writer links from arrow-go 18.5 on: it stays at 18.4
@@ -87,7 +72,7 @@ func inRoot(t *testing.T, root string, cmd *exec.Cmd) {
 //	0.4  HTTP/2: -tags nethttpomithttp2
 //	     debugging information: -s -w
 func TestSize(t *testing.T) {
-	info, err := os.Stat(program(t, "1"))
+	info, err := os.Stat(program(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +84,7 @@ func TestSize(t *testing.T) {
 
 // TestBareUser records and reads as a user without rights, in a home that cannot be written, with neither compiler nor Python.
 func TestBareUser(t *testing.T) {
-	binary := program(t, "1")
+	binary := program(t)
 	dir := filepath.Dir(binary)
 	home, runs := filepath.Join(dir, "home"), filepath.Join(dir, "runs")
 	if err := errors.Join(os.Mkdir(home, 0o555), os.Mkdir(runs, 0o755), os.CopyFS(filepath.Join(dir, "sample"), os.DirFS("samples/resnet50"))); err != nil {
@@ -129,33 +114,13 @@ func TestBareUser(t *testing.T) {
 	}
 }
 
-// TestNoGlibc reads a recording in a root that has nothing but the static binary, as on Alpine, and wants a sentence from verbs that need glibc.
-func TestNoGlibc(t *testing.T) {
-	binary := program(t, "0")
-	root := filepath.Dir(binary)
-	if err := errors.Join(os.Mkdir(filepath.Join(root, "tmp"), 0o755), os.CopyFS(filepath.Join(root, "sample"), os.DirFS("samples/resnet50"))); err != nil {
-		t.Fatal(err)
-	}
-	inside := func(args ...string) *exec.Cmd {
-		cmd := exec.Command("/memprof", args...)
-		cmd.Env = []string{"PATH=/"}
-		inRoot(t, root, cmd)
-		return cmd
-	}
-	wants(t, 0, "reserved", inside("report", "sample"))
-	wants(t, 0, "came out the same", inside("verify", "sample"))
-	wants(t, 1, "reserved.peak", inside("check", "sample", "--gate", "reserved.peak < 1MiB"))
-	wants(t, 2, "machines without glibc", inside("record", "-o", "/tmp/run", "--", "memprof", "--version"))
-	wants(t, 2, "machines without glibc", inside("lab", "rerun", "sample"))
-}
-
 // TestWheelInstalled installs the wheel with pip, without an index, and then has another package named memprof in its place, which doctor and
 // record must name.
 func TestWheelInstalled(t *testing.T) {
 	if err := exec.Command("python3", "-c", "import ensurepip, venv").Run(); err != nil {
 		t.Skip("no python3 with venv and ensurepip here")
 	}
-	binary := program(t, "1")
+	binary := program(t)
 	dir := t.TempDir()
 	for _, a := range architectures { // the other packages have what is small
 		name, of := filepath.Join(dir, a.machine, "memprof"), os.Args[0]
