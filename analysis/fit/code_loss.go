@@ -7,9 +7,6 @@ import (
 	"github.com/memprof/memprof/analysis/attribution"
 )
 
-// leastTokens is how many tokens a row has, at least, for a copy of the logits without one of them to count as the loss.
-const leastTokens = 16
-
 // lossChunks is how many chunks a loss is computed in.
 const lossChunks = 8
 
@@ -99,9 +96,13 @@ func (l *loss) isOf(b *block) bool {
 	return l.isOfSize(b) && (b.module == "" || b.alloc < l.backward)
 }
 
+// leastTokens is how many tokens a row has, at least, for a copy of the logits without one of them to count as the loss's.
+const leastTokens = 16.
+
 func (l *loss) isOfSize(b *block) bool {
+	const without = (leastTokens - 1) / leastTokens
 	for _, factor := range []float64{0.25, 0.5, 1, 2, 4} {
-		if ratio := float64(b.bytes) / (factor * float64(l.whole)); 1-1./leastTokens <= ratio && ratio <= 1/(1-1./leastTokens) {
+		if ratio := float64(b.bytes) / (factor * float64(l.whole)); without <= ratio && ratio <= 1/without {
 			return true
 		}
 	}

@@ -91,7 +91,7 @@ func TestPprofNoOOM(t *testing.T) {
 	}
 }
 
-// TestMain makes a process of top be pprof, as `go tool pprof` is: that tool would be compiled first, for a minute.
+// TestMain runs pprof instead of the tests in the processes that top starts. `go tool pprof` is the same code, but takes a minute to compile.
 func TestMain(m *testing.M) {
 	if os.Getenv("MEMPROF_TEST_PPROF") == "" {
 		os.Exit(m.Run())

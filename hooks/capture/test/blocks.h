@@ -12,21 +12,16 @@ struct block {
   unsigned char pattern;
 };
 
-// Every page of the host would be too many faults. What is mapped and copied wrongly is 2 MiB at least, of which each has four marks; a block
-// that lies over another one has marks at its ends.
-static inline uint64_t stride_of(const struct block *block) { return block->bytes < 2 * MiB ? 64 * KiB : 512 * KiB; }
-
 // The request may be refused: then the block has no start.
 static inline void begin(struct block *block, uint64_t bytes, void *stream) {
   static unsigned char pattern;
   pattern = pattern % 255 + 1;  // never that of new pages
   *block = (struct block){memprof_malloc(bytes, 0, stream), bytes, pattern};
-  for (uint64_t i = 0; block->start != NULL && i < bytes; i += stride_of(block)) block->start[i] = pattern;
-  if (block->start != NULL) block->start[bytes - 1] = pattern;
+  if (block->start != NULL) gpu_write(block->start, pattern, bytes);
 }
 
 static inline void check_pattern(const struct block *block) {
-  for (uint64_t i = 0; block->start != NULL && i < block->bytes; i += stride_of(block)) CHECK_EQUAL(block->start[i], block->pattern);
+  for (uint64_t i = 0; block->start != NULL && i < block->bytes; i += gpu_step(block->bytes)) CHECK_EQUAL(block->start[i], block->pattern);
   if (block->start != NULL) CHECK_EQUAL(block->start[block->bytes - 1], block->pattern);
 }
 

@@ -47,9 +47,12 @@ static inline bool gpu_fails(const char *call) {
   return rule != NULL && strncmp(rule, call, strlen(call)) == 0;
 }
 
-// Writes to memory, as a kernel does: a byte of each 64 KiB, and the last one. A fault for every page is slow.
+// How far apart marks are in a block. A fault for every page is slow; what is mapped or copied wrongly is 2 MiB at least, of which each has four marks.
+static inline uint64_t gpu_step(uint64_t bytes) { return bytes < 2 * MiB ? 64 * KiB : 512 * KiB; }
+
+// Writes to memory, as a kernel does: marks, and the last byte.
 static inline void gpu_write(void *start, int value, uint64_t bytes) {
-  for (uint64_t i = 0; i < bytes; i += 64 * KiB) ((char *)start)[i] = (char)value;
+  for (uint64_t i = 0; i < bytes; i += gpu_step(bytes)) ((char *)start)[i] = (char)value;
   ((char *)start)[bytes - 1] = (char)value;
 }
 

@@ -63,8 +63,7 @@ static void try_resume(struct group *group, const char *const *names) {
   for (int i = 0; i < group->count; i++) {
     struct block *block = &group->blocks[i];
     if (i < group->lost || group->backed_up) continue;
-    for (uint64_t at = 0; block->start != NULL && at < block->bytes; at += stride_of(block)) block->start[at] = block->pattern;
-    if (block->start != NULL) block->start[block->bytes - 1] = block->pattern;
+    if (block->start != NULL) gpu_write(block->start, block->pattern, block->bytes);
   }
 }
 

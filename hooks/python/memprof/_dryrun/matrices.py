@@ -57,7 +57,7 @@ class _Workspaces:
         if have is None:
             have = self._threads.have = {}
             self._kept.append(have)
-            # The library takes 1 KiB of its own for a handle, whatever the setting. What is below a MiB fits in pages that the driver has.
+            # The library takes 1 KiB of its own for a handle, whatever the setting. For what is below a MiB the driver needs no new page.
             self._storages.take_as(b"call=cuMemAlloc\tlibrary=libcublas.so", max(chosen_bytes(OF_HANDLE) & -(1 << 20), 1024), result.device.index)
         stream = self._storages.stream()
         self._allocate(have, ("cublas", stream), result, chosen_bytes(of_torch(self._capability)))
